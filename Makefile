@@ -1,0 +1,41 @@
+# demo, test, lint, bench: each makes .venv on first use and is quick when nothing changed.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+RUNTIME := .venv/.runtime
+DEV := .venv/.dev
+
+.PHONY: help demo test lint types bench clean
+help:
+	@echo "make demo   install and run the demonstration"
+	@echo "make test   install the development tools and run the tests"
+	@echo "make lint   format check, lint and types"
+	@echo "make bench  every benchmark that fits on two cores"
+
+# torch first and pinned: any looser requirement pulls gigabytes of CUDA onto a machine without a GPU.
+$(RUNTIME): pyproject.toml locks/runtime.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check -c locks/runtime.txt torch
+	$(BIN)/pip install -q --disable-pip-version-check -c locks/runtime.txt -e .
+	@touch $@
+
+$(DEV): $(RUNTIME) locks/dev.txt
+	$(BIN)/pip install -q --disable-pip-version-check -c locks/dev.txt -e ".[build,cluster,reference,gpu,dev]"
+	@touch $@
+
+demo: $(RUNTIME)
+	$(BIN)/kappaflow demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest -q
+
+lint: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: $(DEV)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf .venv
