@@ -12,7 +12,9 @@ from kappaflow.parameters import PARAMETERS, SNR, SPECIES
 
 __version__ = "0.1.0"
 
-_LAZY: dict[str, str] = {}
+_LAZY: dict[str, str] = {
+    "coverage": "kappaflow.calibrate",
+}
 
 __all__ = ["PARAMETERS", "SNR", "SPECIES"]
 

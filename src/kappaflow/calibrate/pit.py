@@ -1,0 +1,99 @@
+"""Probability integral transforms (simulation-based calibration): histograms, chi2, Kolmogorov-Smirnov, means."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2, kstest
+
+from kappaflow.calibrate.plain import plain
+from kappaflow.calibrate.summary import Summary
+
+__all__ = ["PitReport", "pit_report", "randomized_pit"]
+
+BINS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class PitReport:
+    """Uniformity of the PIT of p parameters over n objects.
+
+    `histogram` (p, bins) counts; `chi2`, `chi2_p_value`, `ks`, `ks_p_value` (each parameter alone),
+    `ks_p_bonferroni`, `rank_mean`, `rank_mean_error`, `tied` (share of draws equal to their truth) are (p,);
+    `pooled` is all parameters together. A p-value of chi2 is NaN with fewer than five objects a bin expected.
+    """
+
+    names: tuple[str, ...]
+    bins: int
+    histogram: np.ndarray
+    chi2: np.ndarray
+    chi2_p_value: np.ndarray
+    ks: np.ndarray
+    ks_p_value: np.ndarray
+    ks_p_bonferroni: np.ndarray
+    rank_mean: np.ndarray
+    rank_mean_error: np.ndarray
+    tied: np.ndarray
+    pooled: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON."""
+        return plain(asdict(self))
+
+
+def randomized_pit(below: np.ndarray, ties: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray:
+    r"""PIT of each truth, uniform on [0, 1] under an exact posterior whatever `count` and the ties: (n, p).
+
+    u = (b + U (ties + 1))/(s + 1), U uniform: a place at random in the truth's rank cell. Without it the ranks of s
+    draws are lumps at k/(s + 1), which bins that do not divide s + 1 cut unevenly.
+    """
+    jitter = np.random.default_rng([seed, 0x917]).random(below.shape)
+    return (below + jitter * (ties + 1.0)) / (count + 1.0)
+
+
+def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0) -> PitReport:
+    """Test the PIT of every parameter, and of all together, for uniformity."""
+    u = randomized_pit(summary.below, summary.ties, summary.count, seed=seed)
+    n, p = u.shape
+    cell = np.minimum((u * bins).astype(int), bins - 1)
+    histogram = np.array([np.bincount(column, minlength=bins) for column in cell.T])
+    statistic = ((histogram - n / bins) ** 2).sum(axis=1) / (n / bins)
+    p_value = chi2.sf(statistic, bins - 1) if n >= 5 * bins else np.full(p, np.nan)
+    tests = [kstest(column, "uniform") for column in u.T]
+    ks_p = np.array([test.pvalue for test in tests])
+    return PitReport(
+        names=summary.names,
+        bins=bins,
+        histogram=histogram,
+        chi2=statistic,
+        chi2_p_value=p_value,
+        ks=np.array([test.statistic for test in tests]),
+        ks_p_value=ks_p,
+        ks_p_bonferroni=np.minimum(1.0, p * ks_p),
+        rank_mean=u.mean(axis=0),
+        rank_mean_error=u.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(p, np.nan),
+        tied=summary.ties.mean(axis=0) / summary.count,
+        pooled=_pooled(cell, bins),
+    )
+
+
+def _pooled(cell: np.ndarray, bins: int) -> dict[str, float]:
+    r"""Pool all parameters: the plain chi2, and a p-value that knows an object's parameters are correlated.
+
+    The plain statistic counts n p values as if independent. The p-value comes from the Wald statistic
+    n (m - e)' S^-1 (m - e) of the mean counts an object m, e = p/bins, S their covariance over objects, one bin
+    dropped: chi2 with bins - 1 degrees of freedom for many objects, whatever the correlation.
+    """
+    n, p = cell.shape
+    counts = np.zeros((n, bins))
+    np.add.at(counts, (np.arange(n)[:, None], cell), 1.0)
+    total, expected = counts.sum(axis=0), n * p / bins
+    result = {"chi2": float(((total - expected) ** 2).sum() / expected), "wald": np.nan, "p_value": np.nan}
+    if n >= 10 * bins:  # below, the covariance of 19 bins is too noisy to invert
+        gap = counts.mean(axis=0)[:-1] - p / bins
+        spread = np.cov(counts[:, :-1], rowvar=False)
+        wald = float(n * gap @ np.linalg.lstsq(spread, gap, rcond=1e-10)[0])
+        result |= {"wald": wald, "p_value": float(chi2.sf(wald, bins - 1))}
+    return result
