@@ -14,9 +14,12 @@ __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "coverage": "kappaflow.calibrate",
+    "Spectrum": "kappaflow.observe",
+    "read_spectrum": "kappaflow.observe",
+    "resample": "kappaflow.observe",
 }
 
-__all__ = ["PARAMETERS", "SNR", "SPECIES"]
+__all__ = ["PARAMETERS", "SNR", "SPECIES", "Spectrum", "read_spectrum", "resample"]
 
 
 def __getattr__(name: str) -> Any:
