@@ -1,0 +1,146 @@
+"""`kappaflow simulate`: a directory of shards from one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kappaflow.errors import UserError
+
+__all__ = ["register"]
+
+EXAMPLE = """Simulate noise-free spectra with randomized opacities into a directory of shards.
+
+A shard is 128 spectra, named by (config, seed, index): the directory holds the same bytes whatever ran it, and a run
+that was killed is continued with --resume. Noise, masks and gain are drawn when the spectra are read.
+
+Example: [bold]kappaflow simulate --out train --n 100000 --seed 0[/bold]
+and a held-out set of the same recipe: [bold]kappaflow simulate --out test --n 2048 --seed 1[/bold]
+"""
+
+
+def _pairs(option: str, values: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """["CH4=base", ...] as (("CH4", "base"), ...)."""
+    pairs = []
+    for value in values or []:
+        species, _, name = value.partition("=")
+        if not species or not name:
+            raise UserError(f"--{option} {value}: expected SPECIES=LIST, for example CH4=base")
+        pairs.append((species, name))
+    return tuple(pairs)
+
+
+def _broadening(value: str) -> tuple[float, float]:
+    try:
+        scale, shift = (float(word) for word in value.split(","))
+    except ValueError:
+        raise UserError(f"--broadening {value}: expected SCALE,SHIFT, for example 1.30,-0.15") from None
+    return scale, shift
+
+
+def _check(directory: Path, as_json: bool) -> None:
+    """Verify every shard and say what is wrong; exit code 2 if anything is."""
+    from kappaflow.simulate.directory import check_directory, shard_path
+
+    state = check_directory(directory)
+    missing = [shard_path(directory, i).name for i in state["missing"]]
+    if as_json:
+        print(json.dumps({**state, "missing": missing}))
+    else:
+        print(f"{directory}: {state['good']} of {state['shards']} shards whole")
+        for name, trouble in [*((name, "missing") for name in missing), *state["damaged"].items()]:
+            print(f"  {name}: {trouble}")
+    if state["good"] < state["shards"]:
+        raise UserError(f"{directory}: not whole; run the command that made it again, with --resume")
+
+
+def _keep_masks(masks: Path, out: Path) -> int:
+    """Store the user's masks beside the shards, on their pixels."""
+    import io
+
+    import numpy as np
+
+    from kappaflow.simulate.directory import shard_path, write_bytes
+    from kappaflow.simulate.masks import read_masks
+    from kappaflow.simulate.reader import USER_MASKS
+    from kappaflow.simulate.shard import read_shard
+
+    wavelength = read_shard(shard_path(out, 0))[0].wavelength
+    buffer = io.BytesIO()
+    found = read_masks(masks, wavelength)
+    np.save(buffer, found)
+    write_bytes(out / USER_MASKS, buffer.getvalue())
+    return len(found)
+
+
+def _report(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+        return
+    rate = result["spectra_per_second"]
+    made = f"{result['made']} made now at {rate:,.0f} spectra/s" if rate else "all there and whole, nothing to do"
+    print(f"{result['out']}: {result['spectra']:,} spectra in {result['shards']} shards ({made})")
+
+
+def simulate(
+    out: Annotated[Path | None, typer.Option(help="Directory of the shards.")] = None,
+    n: Annotated[int | None, typer.Option(help="Spectra, rounded up to whole shards (default: the preset's).")] = None,
+    preset: Annotated[str, typer.Option(help="tiny, laptop or paper.")] = "laptop",
+    seed: Annotated[int, typer.Option(help="Of all draws; another seed for another set.")] = 0,
+    prior: Annotated[str, typer.Option(help="uniform, or sobol for a space-filling sequence.")] = "uniform",
+    perturb: Annotated[str, typer.Option(help="both, smooth, discrete or none.")] = "both",
+    amplitude: Annotated[float, typer.Option(help="Scale of the smooth field.")] = 1.0,
+    axes: Annotated[str, typer.Option(help="Species whose line lists are swapped.")] = "H2O,CH4",
+    pin: Annotated[list[str] | None, typer.Option(help="Keep one list: CH4=base. Repeatable.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Hold a list out: CH4=exomol. Repeatable.")] = None,
+    broadening: Annotated[str, typer.Option(help="Half-width scale and exponent shift.")] = "1.0,0.0",
+    masks: Annotated[Path | None, typer.Option(help="Folder of your own masks, kept for training.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue, and re-make damaged shards.")] = False,
+    workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
+    check: Annotated[Path | None, typer.Option(help="Only verify every shard of this directory.")] = None,
+    toy: Annotated[bool, typer.Option("--toy", help="Made-up spectra, to try out a cluster or a disk.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Run the command."""
+    if check is not None:
+        return _check(check, as_json)
+    if out is None:
+        raise UserError("--out: missing; give the directory of the shards (or --check DIR)")
+    if workers < 1:
+        raise UserError(f"--workers {workers}: expected at least 1")
+    import numpy as np
+
+    from kappaflow.config import preset as preset_named
+    from kappaflow.simulate.masks import read_masks
+    from kappaflow.simulate.noise import WINDOW
+    from kappaflow.simulate.recipe import make_recipe
+    from kappaflow.simulate.run import simulate_directory
+
+    recipe = make_recipe(
+        preset=preset,
+        model="toy" if toy else "forward",
+        prior=prior,
+        perturb=perturb,
+        amplitude=amplitude,
+        axes=tuple(name for name in axes.split(",") if name),
+        pin=_pairs("pin", pin),
+        exclude=_pairs("exclude", exclude),
+        broadening=_broadening(broadening),
+    )
+    if masks is not None:  # before the long part, not after it
+        read_masks(masks, np.linspace(*WINDOW, 200))
+    count = preset_named(preset).spectra if n is None else n
+    backend = scheduler if scheduler is not None else workers
+    result = simulate_directory(out, recipe, count, seed=seed, resume=resume, backend=backend)
+    if masks is not None:
+        result["masks"] = _keep_masks(masks, out)
+    return _report(result, as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(name="simulate", help=EXAMPLE)(simulate)

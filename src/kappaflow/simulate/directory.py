@@ -1,0 +1,179 @@
+"""A directory of shards that several processes may fill at once and none can spoil.
+
+Why nothing is lost: a shard is renamed into place whole, its bytes depend on its address alone, and so two
+processes that make the same shard overwrite each other with the same bytes. Claims only keep them from wasting
+work: one byte of `.lock` a shard, locked as POSIX record locks, which the kernel drops when a process dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kappaflow.errors import UserError
+from kappaflow.simulate.prior import SHARD_SIZE
+from kappaflow.simulate.recipe import Plan
+from kappaflow.simulate.shard import COLUMNS, damage
+from kappaflow.storage import written_whole
+
+__all__ = ["CONFIG", "Claims", "check_directory", "prepare", "read_config", "shard_path", "write_bytes"]
+
+CONFIG = "config.json"
+LOCK = ".lock"
+CONFIG_BYTE = 2**40  # the byte of the lock file that guards the config; shards use their index
+FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def shard_path(directory: Path, index: int) -> Path:
+    """Path of shard `index`."""
+    return directory / f"shard-{index:06d}.h5"
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a full disk is one clear line."""
+    try:
+        with written_whole(path) as part:
+            part.write_bytes(content)
+    except OSError as error:
+        if error.errno in FULL:
+            raise UserError(
+                f"{path}: no room for {len(content):,} bytes ({os.strerror(error.errno)}); nothing half-written is "
+                "left: make room, then run the same command with --resume"
+            ) from None
+        raise
+
+
+class Claims:
+    """Who makes which shard: record locks on `.lock`, released by the kernel when their process dies."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / LOCK
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def take(self, byte: int, *, wait: bool = False) -> bool:
+        """Claim a shard; False if another process holds it."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
+        except OSError as error:
+            # Without locks two processes may make the same shard: wasteful, never wrong.
+            return error.errno in UNSUPPORTED
+        return True
+
+    def release(self, byte: int) -> None:
+        """Give a claim back."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+
+    def close(self, *, finished: bool = False) -> None:
+        """Let go of everything; a finished directory needs no lock file any more."""
+        os.close(self._file)
+        if finished:
+            self._path.unlink(missing_ok=True)
+
+
+def read_config(directory: str | Path) -> dict[str, Any]:
+    """Return the content of `config.json`, or say that this is no directory of shards."""
+    path = Path(directory) / CONFIG
+    try:
+        config = json.loads(path.read_text())
+        int(config["shards"]), int(config["seed"]), str(config["digest"])
+    except FileNotFoundError:
+        raise UserError(f"{directory}: no {CONFIG}; not a directory made by `kappaflow simulate`") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: unreadable; re-make it with the command that made the directory") from None
+    return config
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, str]:
+    """Nested mappings as {"recipe.amplitude": "1.0", ...}."""
+    if not isinstance(content, dict):
+        return {prefix: json.dumps(content)}
+    return {k: v for key, value in content.items() for k, v in _flat(value, f"{prefix}.{key}".strip(".")).items()}
+
+
+def _differences(there: dict[str, Any], asked: dict[str, Any]) -> str:
+    old, new = _flat(there), _flat(asked)
+    names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    # The recipe says it in the user's words; what follows from it (digests, combinations) only where it is alone.
+    told = [name for name in names if name.startswith("recipe.") or name == "seed"] or names
+    return "; ".join(f"{n.removeprefix('recipe.')} is {old.get(n)} there, {new.get(n)} asked" for n in told)
+
+
+def check_directory(directory: str | Path, shards: Iterable[int] | None = None) -> dict[str, Any]:
+    """Verify every shard: {"shards", "good", "missing": [index], "damaged": {file name: what}}."""
+    directory = Path(directory)
+    config = read_config(directory)
+    wanted = range(config["shards"]) if shards is None else shards
+
+    def look(index: int) -> str | None:
+        try:
+            content = shard_path(directory, index).read_bytes()
+        except FileNotFoundError:
+            return "missing"
+        return damage(content, (config["digest"], config["seed"], index))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets go of the interpreter lock
+        found = dict(zip(wanted, pool.map(look, wanted), strict=True))
+    return {
+        "shards": len(found),
+        "good": sum(trouble is None for trouble in found.values()),
+        "missing": [i for i, trouble in found.items() if trouble == "missing"],
+        "damaged": {shard_path(directory, i).name: t for i, t in found.items() if t not in (None, "missing")},
+    }
+
+
+def _sweep(directory: Path, claims: Claims) -> None:
+    """Remove the half-written files that killed processes left, but not those of a living one."""
+    for part in directory.glob("*.part"):
+        named = re.match(r"shard-(\d+)\.h5\.", part.name)
+        byte = int(named[1]) if named else CONFIG_BYTE
+        if claims.take(byte):
+            part.unlink(missing_ok=True)
+            claims.release(byte)
+
+
+def prepare(directory: Path, plan: Plan, shards: int, claims: Claims, *, resume: bool) -> list[int]:
+    """Make or verify a directory; returns the shards still to be made.
+
+    Refuses one made with another config or seed (saying what differs), and one that is unfinished or damaged
+    unless `resume`.
+    """
+    _sweep(directory, claims)
+    claims.take(CONFIG_BYTE, wait=True)
+    try:
+        present = {p.name for p in directory.iterdir()} - {LOCK}
+        if CONFIG not in present and any(not name.endswith(".part") for name in present):
+            raise UserError(f"{directory}: not empty, and not made by `kappaflow simulate`; give a new directory")
+        asked = {**plan.content, "seed": plan.seed, "digest": plan.digest}
+        total = shards
+        if CONFIG in present:
+            there = read_config(directory)
+            total = max(shards, there["shards"])
+            if {k: there.get(k) for k in asked} != asked:
+                same = {k: v for k, v in there.items() if k in asked}
+                raise UserError(f"{directory}: made with another config: {_differences(same, asked)}")
+        config = {**asked, "shards": total, "spectra": total * SHARD_SIZE, "columns": COLUMNS}
+        content = (json.dumps(config, indent=1, sort_keys=True) + "\n").encode()
+        if CONFIG not in present or (directory / CONFIG).read_bytes() != content:
+            write_bytes(directory / CONFIG, content)
+    finally:
+        claims.release(CONFIG_BYTE)
+    state = check_directory(directory, range(shards))
+    damaged = [int(re.findall(r"\d+", name)[0]) for name in state["damaged"]]
+    if damaged and not resume:
+        what = "; ".join(f"{name}: {trouble}" for name, trouble in state["damaged"].items())
+        raise UserError(f"{directory}: {what}; --resume makes damaged shards again")
+    if state["good"] and state["missing"] and not resume:
+        raise UserError(f"{directory}: holds {state['good']} of {shards} shards; --resume makes the rest")
+    return sorted([*state["missing"], *damaged])

@@ -1,0 +1,199 @@
+"""Fill a directory with shards: in this process, in several on this machine, or on a Dask cluster; the same bytes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kappaflow.errors import UserError
+from kappaflow.progress import progress
+from kappaflow.simulate.directory import Claims, prepare, shard_path, write_bytes
+from kappaflow.simulate.prior import SHARD_SIZE
+from kappaflow.simulate.recipe import Model, Plan, Recipe, load_model, make_plan
+from kappaflow.simulate.shard import draw_shard, encode
+
+__all__ = ["Job", "simulate_directory"]
+
+POLL = 0.1  # s between looks at shards that others are making
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to make any shard of a set; small, and picklable."""
+
+    plan: Plan
+    load: Callable[[Recipe], Model] = load_model
+
+    def make(self, model: Model, index: int) -> bytes:
+        """Return the bytes of shard `index`, computed with `model`."""
+        return encode(draw_shard(self.plan, model, index), self.plan, index)
+
+
+def simulate_directory(
+    out: str | Path,
+    recipe: Recipe,
+    n: int,
+    *,
+    seed: int = 0,
+    resume: bool = False,
+    backend: str | int = 1,
+    load: Callable[[Recipe], Model] = load_model,
+) -> dict[str, Any]:
+    """Simulate at least `n` spectra, in whole shards, into the directory `out`.
+
+    Parameters
+    ----------
+    backend : number of processes on this machine, or the address of a Dask scheduler
+    load : makes the forward model from the recipe; must be picklable when other processes use it
+
+    Returns
+    -------
+    dict with the directory, its digest and seed, the shards made now and in all, and the rate in spectra per second
+    """
+    if n < 1:
+        raise UserError(f"n: {n}; expected at least 1 spectrum")
+    directory = Path(out)
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"{out}: a file; expected a directory")
+    model = load(recipe)
+    plan = make_plan(recipe, seed, model)
+    shards = -(-n // SHARD_SIZE)
+    directory.mkdir(parents=True, exist_ok=True)
+    claims = Claims(directory)
+    finished = False
+    start = time.monotonic()
+    try:
+        todo = prepare(directory, plan, shards, claims, resume=resume)
+        job = Job(plan, load)
+        with _bar(shards, len(todo)) as advance:
+            if isinstance(backend, str):
+                from kappaflow.simulate.cluster import fill_on_cluster
+
+                fill_on_cluster(backend, directory, job, todo, advance)
+            elif backend == 1 or len(todo) < 2:
+                fill(directory, job, model, todo, claims, advance)
+            else:
+                _fill_with_processes(backend, directory, job, todo, advance)
+        finished = True
+    finally:
+        claims.close(finished=finished)
+    seconds = time.monotonic() - start
+    return {
+        "out": str(out),
+        "digest": plan.digest,
+        "seed": seed,
+        "shards": shards,
+        "spectra": shards * SHARD_SIZE,
+        "made": len(todo),
+        "discarded": 0,
+        "seconds": round(seconds, 3),
+        "spectra_per_second": round(len(todo) * SHARD_SIZE / seconds, 1) if todo else None,
+    }
+
+
+@contextmanager
+def _bar(shards: int, todo: int) -> Iterator[Callable[..., None]]:
+    with progress("simulate", shards * SHARD_SIZE, unit="spectra", done=(shards - todo) * SHARD_SIZE) as advance:
+        yield advance
+
+
+def fill(
+    directory: Path,
+    job: Job,
+    model: Model,
+    todo: list[int],
+    claims: Claims,
+    advance: Callable[..., None],
+) -> None:
+    """Make the shards `todo`, leaving those that another process has claimed, and wait for these at the end.
+
+    Writing (and its fsync) happens in a thread while the next shard is computed.
+    """
+    wanted = {i: _stamp(directory, i) for i in todo}
+    with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
+        writing: Future[None] | None = None
+        while wanted:
+            others = []
+            for index in list(wanted):
+                mine = claims.take(index)
+                if _stamp(directory, index) != wanted[index]:  # another process has made it
+                    if mine:
+                        claims.release(index)
+                elif not mine:
+                    others.append(index)
+                    continue
+                else:
+                    content = job.make(model, index)
+                    if writing is not None:
+                        writing.result()
+                    writing = writer.submit(_write, directory, index, content, claims)
+                del wanted[index]
+                advance(SHARD_SIZE)
+            if others:
+                time.sleep(POLL)
+        if writing is not None:
+            writing.result()
+
+
+def _stamp(directory: Path, index: int) -> tuple[int, int] | None:
+    """Return what changes when a shard is replaced: its inode and time; None where there is none."""
+    try:
+        found = shard_path(directory, index).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _write(directory: Path, index: int, content: bytes, claims: Claims) -> None:
+    write_bytes(shard_path(directory, index), content)
+    claims.release(index)
+
+
+def _fill_with_processes(
+    processes: int, directory: Path, job: Job, todo: list[int], advance: Callable[..., None]
+) -> None:
+    """Fill the directory from several processes, which share the work by its claims."""
+    before = {i: _stamp(directory, i) for i in todo}
+    cpus = sorted(os.sched_getaffinity(0))
+    shares = [cpus[k * len(cpus) // processes : (k + 1) * len(cpus) // processes] or cpus for k in range(processes)]
+    context = multiprocessing.get_context("spawn")  # a fork would inherit JAX's threads in an unknown state
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        running = [pool.submit(_fill_alone, directory, job, todo, share, os.getpid()) for share in shares]
+        try:
+            while before:
+                done = wait(running, timeout=POLL, return_when=FIRST_EXCEPTION).done
+                for future in done:
+                    future.result()
+                made = [i for i, stamp in before.items() if _stamp(directory, i) != stamp]
+                for index in made:
+                    del before[index]
+                    advance(SHARD_SIZE)
+        except BrokenProcessPool:
+            raise UserError(
+                f"{directory}: a worker process died (killed, or out of memory); every finished shard is safe: "
+                "run the same command with --resume, with fewer --workers if memory was short"
+            ) from None
+
+
+def _fill_alone(directory: Path, job: Job, todo: list[int], cpus: list[int], parent: int) -> None:
+    """Fill in a process of its own, on its share of the processors, until done or orphaned."""
+    os.sched_setaffinity(0, cpus)
+    model = job.load(job.plan.recipe)
+
+    def advance(steps: int) -> None:
+        if os.getppid() != parent:
+            os._exit(1)  # the parent was killed: nobody wants the rest
+
+    claims = Claims(directory)
+    try:
+        fill(directory, job, model, todo, claims, advance)
+    finally:
+        claims.close()
