@@ -13,13 +13,14 @@ from kappaflow.parameters import PARAMETERS, SNR, SPECIES
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
+    "simulate": "kappaflow.simulate",
     "coverage": "kappaflow.calibrate",
     "Spectrum": "kappaflow.observe",
     "read_spectrum": "kappaflow.observe",
     "resample": "kappaflow.observe",
 }
 
-__all__ = ["PARAMETERS", "SNR", "SPECIES", "Spectrum", "read_spectrum", "resample"]
+__all__ = ["PARAMETERS", "SNR", "SPECIES", "Spectrum", "read_spectrum", "resample", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
