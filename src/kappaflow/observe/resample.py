@@ -86,19 +86,22 @@ def _overlaps(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.nd
     return i, j, shared
 
 
-def mask_outliers(spectrum: Spectrum, *, threshold: float = 10.0, window: int = 11) -> Spectrum:
-    """Mask single pixels that stand `threshold` scales off the running median of `window` good pixels.
+def mask_outliers(spectrum: Spectrum, *, threshold: float = 10.0) -> Spectrum:
+    """Mask lone pixels that stand `threshold` scales off the running median of five good pixels.
 
     The scale is the larger of the pixel's error and the scatter (1.4826 MAD) of the same residual over the
-    nearest 101 good pixels, so that real lines, which give neighbours the same scatter, stay.
+    nearest 101 good pixels. Lone means three times the residual of the two neighbours on each side: the
+    line-spread function is more than two pixels wide, so nothing real is.
     """
     index = np.flatnonzero(spectrum.mask & (spectrum.wavelength > BAND[0]) & (spectrum.wavelength < BAND[1]))
-    if index.size < 10 * window:
+    if index.size < 101:
         return spectrum
     flux, error = spectrum.flux[index], spectrum.error[index]
-    residual = flux - _running_median(flux, window)
-    scatter = 1.4826 * _running_median(np.abs(residual), min(101, index.size // 2 * 2 - 1))
-    wild = np.abs(residual) > threshold * np.maximum(error, scatter)
+    residual = np.abs(flux - _running_median(flux, 5))
+    scatter = 1.4826 * _running_median(residual, 101)
+    beside = np.max([np.roll(residual, k) for k in (-2, -1, 1, 2)], axis=0)
+    wild = (residual > threshold * np.maximum(error, scatter)) & (residual > 3 * beside)
+    wild[[0, 1, -2, -1]] = False  # no neighbours on one side to judge by
     if not wild.any():
         return spectrum
     mask = spectrum.mask.copy()

@@ -1,0 +1,90 @@
+"""Does the model, with its opacities uncertain, predict the observed spectrum? A posterior-predictive p-value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kappaflow.errors import UserError
+from kappaflow.observe.trust import THRESHOLDS, Check, Verdict
+
+__all__ = ["Predictive", "posterior_predictive", "predictive_check"]
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """What the check found, and the band to draw."""
+
+    p_value: float
+    chi2: float  # reduced: T over the number of good pixels
+    median: np.ndarray  # (p,), mJy, of the predicted spectra
+    low: np.ndarray  # (p,), 5 % of model plus noise
+    high: np.ndarray  # (p,), 95 %
+    outside: float  # share of good pixels outside [low, high]; 0.10 when all is well
+
+
+def posterior_predictive(
+    flux: np.ndarray, error: np.ndarray, mask: np.ndarray, predicted: np.ndarray, rng: np.random.Generator
+) -> Predictive:
+    """Compare a spectrum (p,) with spectra `predicted` (m, p) from posterior draws.
+
+    For the opacity envelope, each of `predicted` is computed with its own draw of the opacities, and with its own
+    gain; for the fixed-opacity verdict, with the base lists.
+
+    The statistic is the distance T = (y - mu)' (S + N)^-1 (y - mu) over good pixels, with mu and S the mean and
+    covariance of the first half of `predicted` and N the noise variance. Its null is T of the second half, each with
+    fresh noise: exchangeable with the observation if the model is right, whatever the rank of S. p = (1 + number of
+    those at least as far as the observed) / (1 + m/2).
+    """
+    good = np.asarray(mask, bool)
+    predicted = np.asarray(predicted, float)
+    if predicted.ndim != 2 or len(predicted) < 40 or predicted.shape[1] != good.size:
+        raise UserError(
+            f"posterior predictive: shape {predicted.shape}; expected at least 40 spectra on {good.size} pixels"
+        )
+    if good.sum() < 10:
+        raise UserError(f"posterior predictive: {good.sum()} good pixels; expected at least 10")
+    sigma = np.asarray(error, float)[good]
+    half = len(predicted) // 2
+    whitened = predicted[:, good] / sigma
+    noisy = whitened[half:] + rng.standard_normal(whitened[half:].shape)
+    observed = np.asarray(flux, float)[good] / sigma
+    distance = _distance(np.vstack([observed, noisy]), whitened[:half])
+    p = (1 + (distance[1:] >= distance[0]).sum()) / (1 + len(noisy))
+    low, high = np.full(good.size, np.nan), np.full(good.size, np.nan)
+    spread = whitened + rng.standard_normal(whitened.shape)
+    ends = np.quantile(spread, [0.05, 0.95], axis=0) * sigma
+    low[good], high[good] = ends
+    outside = float(np.mean((flux[good] < ends[0]) | (flux[good] > ends[1])))
+    return Predictive(float(p), float(distance[0] / good.sum()), np.median(predicted, axis=0), low, high, outside)
+
+
+def _distance(points: np.ndarray, sample: np.ndarray) -> np.ndarray:
+    """Mahalanobis distances (k,) of `points` (k, p) from `sample` (m, p), unit noise added: low rank by Woodbury."""
+    mean = sample.mean(axis=0)
+    _, s, vt = np.linalg.svd((sample - mean) / np.sqrt(len(sample) - 1), full_matrices=False)
+    off = points - mean
+    along = off @ vt.T  # along the sample's axes the variance is 1 + s^2, across them 1
+    return (off**2).sum(axis=1) - (along**2 * (s**2 / (1 + s**2))).sum(axis=1)
+
+
+def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> Check:
+    """Grade the p-value under uncertain opacities; `fixed` (base lists only) says what the envelope explains."""
+    name, p = "posterior predictive", envelope.p_value
+    good, fair = THRESHOLDS[name]
+    verdict: Verdict = "pass" if p >= good else "warn" if p >= fair else "fail"
+    say = {
+        "pass": "The model with uncertain opacities predicts this spectrum",
+        "warn": "The model with uncertain opacities has difficulty with this spectrum",
+        "fail": "No posterior draw, with any plausible opacities, looks like this spectrum",
+    }[verdict]
+    more = ""
+    if fixed is not None and verdict == "pass" and fixed.p_value < fair:
+        more = "; with fixed opacities it would not"
+    return Check(
+        name,
+        p,
+        verdict,
+        f"{say}{more} (p = {p:.3g}, {envelope.outside:.0%} of pixels outside the 90 % band).",
+    )

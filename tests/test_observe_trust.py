@@ -1,0 +1,205 @@
+"""Every line of the trust card has three arms: what is right passes, what is off warns or fails."""
+
+import json
+
+import numpy as np
+import pytest
+
+from kappaflow.errors import UserError
+from kappaflow.observe.predictive import posterior_predictive, predictive_check
+from kappaflow.observe.trust import (
+    Check,
+    coverage_check,
+    edge_check,
+    embedding_check,
+    line_list_share,
+    seed_check,
+    snr_check,
+    worst,
+)
+from kappaflow.parameters import INDEX, bounds
+
+RNG = np.random.default_rng
+
+
+@pytest.mark.parametrize(
+    ("snr", "verdict"),
+    [
+        (10, "pass"),
+        (60, "pass"),
+        (200, "pass"),
+        (9, "warn"),
+        (230, "warn"),
+        (5, "fail"),
+        (400, "fail"),
+        (np.nan, "fail"),
+    ],
+)
+def test_snr_inside_near_and_outside_the_trained_range(snr, verdict):
+    check = snr_check(snr)
+    assert check.verdict == verdict
+    if verdict != "pass":
+        assert ("above" if snr > 100 else "below") in check.sentence
+
+
+@pytest.mark.parametrize(("good", "verdict"), [(90, "pass"), (40, "pass"), (34, "warn"), (10, "fail"), (0, "fail")])
+def test_covered_fraction_much_some_little(good, verdict):
+    check = coverage_check(np.arange(100) < good)
+    assert (check.value, check.verdict) == (good / 100, verdict)
+
+
+def test_embedding_distance_gives_uniform_p_values_when_nothing_is_wrong():
+    rng = RNG(0)
+    reference = np.quantile(rng.chisquare(8, 20_000), np.linspace(0, 1, 201))
+    p = np.array([embedding_check(d, reference).value for d in rng.chisquare(8, 2000)])
+    assert np.abs(np.sort(p) - np.linspace(0, 1, p.size)).max() < 0.05
+    verdicts = [embedding_check(d, reference).verdict for d in (8.0, 17.5, 40.0, np.inf, np.nan)]
+    assert verdicts == ["pass", "warn", "fail", "fail", "fail"]
+
+
+def test_embedding_check_refuses_a_reference_too_small_to_say_anything():
+    with pytest.raises(UserError, match="20"):
+        embedding_check(1.0, np.arange(5.0))
+
+
+def test_seeds_agree_differ_disagree_or_are_alone():
+    rng = RNG(1)
+
+    def members(*centres):
+        return [rng.normal(c, 0.1, 4000) for c in centres]
+
+    assert seed_check(members(0.5, 0.5, 0.5)).verdict == "pass"
+    assert seed_check(members(0.5, 0.58, 0.5)).verdict == "warn"
+    assert seed_check(members(0.4, 0.9, 0.5)).verdict == "fail"
+    alone = seed_check(members(0.5))
+    assert alone.verdict == "warn"
+    assert "One network" in alone.sentence
+    assert alone.as_dict()["value"] is None
+
+
+def draws(n=5000, **shapes):
+    low, high = bounds()
+    unit = RNG(2).random((n, len(low)))
+    for name, (a, b) in shapes.items():
+        unit[:, INDEX[name]] = RNG(3).beta(a, b, n)
+    return low + unit * (high - low)
+
+
+def test_the_prior_itself_and_a_narrow_posterior_inside_do_not_pile_up():
+    assert edge_check(draws()).verdict == "pass"
+    assert edge_check(draws(C_O=(40, 60), M_H=(5, 5))).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("shape", "verdict"),
+    [({"C_O": (1, 30)}, "fail"), ({"C_O": (60, 1)}, "fail"), ({"C_O": (1, 4)}, "warn"), ({"v_sin_i": (1, 30)}, "warn")],
+)
+def test_a_pile_up_of_c_to_o_fails_and_of_another_parameter_warns(shape, verdict):
+    check = edge_check(draws(**shape))
+    assert check.verdict == verdict
+    assert next(iter(shape)) in check.sentence
+
+
+def test_the_share_of_line_lists_is_right_and_its_interval_holds_the_truth():
+    """Variances 1 and 1 + 3: three quarters of the variance is line lists, and the bar is twice as wide."""
+    rng = RNG(4)
+    held = 0
+    for _ in range(60):
+        check = line_list_share(rng.normal(0, 1, 2000), rng.normal(0, 2, 2000), rng, n=200)
+        held += check.interval[0] < 0.75 < check.interval[1]
+        assert check.verdict == "pass"
+        assert check.value == pytest.approx(0.75, abs=0.06)
+    assert 50 <= held <= 60
+    assert "times the fixed-opacity one" in check.sentence
+
+
+def test_no_difference_is_no_share_and_a_wider_control_is_suspicious():
+    rng = RNG(5)
+    none = line_list_share(rng.normal(0, 1, 4000), rng.normal(0, 1, 4000), rng)
+    assert none.verdict == "pass"
+    assert none.interval[0] < 0 < none.interval[1]
+    assert line_list_share(rng.normal(0, 2, 4000), rng.normal(0, 1, 4000), rng).verdict == "warn"
+    assert line_list_share(rng.normal(0, 0.1, 4000), rng.normal(9, 1, 4000), rng).verdict == "fail"
+
+
+P = 400
+WAVE = np.linspace(0, 1, P)
+MODES = np.array([np.cos(np.pi * k * WAVE) for k in range(1, 6)])
+NOISE = np.full(P, 0.05)
+
+
+def predicted(rng, n=300, opacity=0.2, statistical=0.01):
+    base = 1 + 0.5 * np.sin(12 * WAVE)
+    return base * np.exp(rng.normal(0, opacity, (n, 5)) @ MODES) + rng.normal(0, statistical, (n, 1))
+
+
+def observed(rng, opacity=0.2, noise=1.0, statistical=0.01):
+    return predicted(rng, 1, opacity, statistical)[0] + noise * NOISE * rng.normal(size=P)
+
+
+def test_the_posterior_predictive_p_value_is_uniform_when_the_model_is_right():
+    rng = RNG(6)
+    mask = np.arange(P) % 7 > 0
+    p = [posterior_predictive(observed(rng), NOISE, mask, predicted(rng), rng).p_value for _ in range(120)]
+    assert np.abs(np.sort(p) - (np.arange(120) + 0.5) / 120).max() < 1.63 / np.sqrt(120)  # Kolmogorov-Smirnov, 1 %
+
+
+def test_a_misfit_that_no_opacity_explains_fails_and_one_that_they_explain_passes():
+    rng = RNG(7)
+    mask = np.ones(P, bool)
+    spike = observed(rng) + 0.5 * (np.abs(WAVE - 0.6) < 0.02)  # an absorber that the model leaves out
+    assert predictive_check(posterior_predictive(spike, NOISE, mask, predicted(rng), rng)).verdict == "fail"
+    shifted = observed(rng, opacity=0.3)
+    envelope = posterior_predictive(shifted, NOISE, mask, predicted(rng, opacity=0.3), rng)
+    fixed = posterior_predictive(shifted, NOISE, mask, predicted(rng, opacity=0.0), rng)
+    check = predictive_check(envelope, fixed)
+    assert check.verdict == "pass"
+    assert fixed.p_value < 0.01
+    assert "with fixed opacities it would not" in check.sentence
+
+
+def test_errors_quoted_too_small_are_caught():
+    rng = RNG(8)
+    result = posterior_predictive(observed(rng, noise=2.0), NOISE, np.ones(P, bool), predicted(rng), rng)
+    assert result.p_value < 0.01
+    assert result.chi2 > 2
+
+
+def test_the_band_holds_nine_tenths_of_the_pixels_and_masked_ones_have_none():
+    rng = RNG(9)
+    mask = WAVE < 0.8
+    shares = [posterior_predictive(observed(rng), NOISE, mask, predicted(rng), rng).outside for _ in range(30)]
+    assert np.mean(shares) == pytest.approx(0.10, abs=0.04)
+    result = posterior_predictive(observed(rng), NOISE, mask, predicted(rng), rng)
+    assert np.isnan(result.low[~mask]).all()
+    assert (result.high[mask] > result.low[mask]).all()
+
+
+def test_too_few_spectra_or_pixels_are_refused():
+    rng = RNG(10)
+    with pytest.raises(UserError, match="at least 40"):
+        posterior_predictive(observed(rng), NOISE, np.ones(P, bool), predicted(rng, 10), rng)
+    with pytest.raises(UserError, match="at least 10"):
+        posterior_predictive(observed(rng), NOISE, WAVE < 0.01, predicted(rng), rng)
+
+
+def test_the_worst_verdict_is_the_cards_and_the_card_is_plain_data():
+    checks = [Check("a", 1.0, "pass", "A."), Check("b", float("nan"), "warn", "B.", (0.0, 1.0))]
+    assert worst(checks) == "warn"
+    assert worst([*checks, Check("c", 0.0, "fail", "C.")]) == "fail"
+    assert json.loads(json.dumps([c.as_dict() for c in checks]))[1]["value"] is None
+
+
+def test_every_sentence_is_one_sentence():
+    rng = RNG(11)
+    checks = [
+        snr_check(5),
+        coverage_check(np.ones(4)),
+        edge_check(draws(C_O=(1, 30))),
+        seed_check([rng.normal(size=50)] * 2),
+        line_list_share(rng.normal(size=500), rng.normal(size=500), rng),
+    ]
+    for check in checks:
+        assert check.sentence.endswith(".")
+        assert "\n" not in check.sentence
+        assert len(check.sentence) < 200
