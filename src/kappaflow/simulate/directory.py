@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -75,11 +74,14 @@ class Claims:
             if error.errno not in UNSUPPORTED:
                 raise
 
-    def close(self, *, finished: bool = False) -> None:
-        """Let go of everything; a finished directory needs no lock file any more."""
-        os.close(self._file)
-        if finished:
+    def close(self) -> None:
+        """Let go of everything; whoever is last takes the lock file away."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # all of it: nobody else is at work
             self._path.unlink(missing_ok=True)
+        except OSError:
+            pass
+        os.close(self._file)
 
 
 def read_config(directory: str | Path) -> dict[str, Any]:
@@ -110,23 +112,24 @@ def _differences(there: dict[str, Any], asked: dict[str, Any]) -> str:
     return "; ".join(f"{n.removeprefix('recipe.')} is {old.get(n)} there, {new.get(n)} asked" for n in told)
 
 
-def check_directory(directory: str | Path, shards: Iterable[int] | None = None) -> dict[str, Any]:
+def check_directory(directory: str | Path) -> dict[str, Any]:
     """Verify every shard: {"shards", "good", "missing": [index], "damaged": {file name: what}}."""
-    directory = Path(directory)
     config = read_config(directory)
-    wanted = range(config["shards"]) if shards is None else shards
+    return _check(Path(directory), (config["digest"], config["seed"]), config["shards"])
 
+
+def _check(directory: Path, address: tuple[str, int], shards: int) -> dict[str, Any]:
     def look(index: int) -> str | None:
         try:
             content = shard_path(directory, index).read_bytes()
         except FileNotFoundError:
             return "missing"
-        return damage(content, (config["digest"], config["seed"], index))
+        return damage(content, (*address, index))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets go of the interpreter lock
-        found = dict(zip(wanted, pool.map(look, wanted), strict=True))
+        found = dict(enumerate(pool.map(look, range(shards))))
     return {
-        "shards": len(found),
+        "shards": shards,
         "good": sum(trouble is None for trouble in found.values()),
         "missing": [i for i, trouble in found.items() if trouble == "missing"],
         "damaged": {shard_path(directory, i).name: t for i, t in found.items() if t not in (None, "missing")},
@@ -147,33 +150,41 @@ def prepare(directory: Path, plan: Plan, shards: int, claims: Claims, *, resume:
     """Make or verify a directory; returns the shards still to be made.
 
     Refuses one made with another config or seed (saying what differs), and one that is unfinished or damaged
-    unless `resume`.
+    unless `resume`; what is refused is left as it was.
     """
     _sweep(directory, claims)
-    claims.take(CONFIG_BYTE, wait=True)
-    try:
-        present = {p.name for p in directory.iterdir()} - {LOCK}
-        if CONFIG not in present and any(not name.endswith(".part") for name in present):
-            raise UserError(f"{directory}: not empty, and not made by `kappaflow simulate`; give a new directory")
-        asked = {**plan.content, "seed": plan.seed, "digest": plan.digest}
-        total = shards
-        if CONFIG in present:
-            there = read_config(directory)
-            total = max(shards, there["shards"])
-            if {k: there.get(k) for k in asked} != asked:
-                same = {k: v for k, v in there.items() if k in asked}
-                raise UserError(f"{directory}: made with another config: {_differences(same, asked)}")
-        config = {**asked, "shards": total, "spectra": total * SHARD_SIZE, "columns": COLUMNS}
-        content = (json.dumps(config, indent=1, sort_keys=True) + "\n").encode()
-        if CONFIG not in present or (directory / CONFIG).read_bytes() != content:
-            write_bytes(directory / CONFIG, content)
-    finally:
-        claims.release(CONFIG_BYTE)
-    state = check_directory(directory, range(shards))
-    damaged = [int(re.findall(r"\d+", name)[0]) for name in state["damaged"]]
-    if damaged and not resume:
+    asked = {**plan.content, "seed": plan.seed, "digest": plan.digest}
+    _refuse_another(directory, asked)
+    state = _check(directory, (plan.digest, plan.seed), shards)
+    if state["damaged"] and not resume:
         what = "; ".join(f"{name}: {trouble}" for name, trouble in state["damaged"].items())
         raise UserError(f"{directory}: {what}; --resume makes damaged shards again")
     if state["good"] and state["missing"] and not resume:
         raise UserError(f"{directory}: holds {state['good']} of {shards} shards; --resume makes the rest")
-    return sorted([*state["missing"], *damaged])
+    _write_config(directory, asked, shards, claims)
+    return sorted([*state["missing"], *(int(re.findall(r"\d+", name)[0]) for name in state["damaged"])])
+
+
+def _refuse_another(directory: Path, asked: dict[str, Any]) -> None:
+    present = {p.name for p in directory.iterdir() if p.suffix != ".part"} - {LOCK}
+    if CONFIG in present:
+        there = {name: value for name, value in read_config(directory).items() if name in asked}
+        if there != asked:
+            raise UserError(f"{directory}: made with another config: {_differences(there, asked)}")
+    elif present:
+        raise UserError(f"{directory}: not empty, and not made by `kappaflow simulate`; give a new directory")
+
+
+def _write_config(directory: Path, asked: dict[str, Any], shards: int, claims: Claims) -> None:
+    """Write `config.json` unless it says so already; a set may grow, never shrink."""
+    claims.take(CONFIG_BYTE, wait=True)
+    try:
+        path = directory / CONFIG
+        if path.exists():
+            shards = max(shards, read_config(directory)["shards"])
+        config = {**asked, "shards": shards, "spectra": shards * SHARD_SIZE, "columns": COLUMNS}
+        content = (json.dumps(config, indent=1, sort_keys=True) + "\n").encode()
+        if not path.exists() or path.read_bytes() != content:
+            write_bytes(path, content)
+    finally:
+        claims.release(CONFIG_BYTE)

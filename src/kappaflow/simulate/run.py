@@ -68,7 +68,6 @@ def simulate_directory(
     shards = -(-n // SHARD_SIZE)
     directory.mkdir(parents=True, exist_ok=True)
     claims = Claims(directory)
-    finished = False
     start = time.monotonic()
     try:
         todo = prepare(directory, plan, shards, claims, resume=resume)
@@ -82,9 +81,8 @@ def simulate_directory(
                 fill(directory, job, model, todo, claims, advance)
             else:
                 _fill_with_processes(backend, directory, job, todo, advance)
-        finished = True
     finally:
-        claims.close(finished=finished)
+        claims.close()
     seconds = time.monotonic() - start
     return {
         "out": str(out),

@@ -55,4 +55,4 @@ class ToyModel:
             band = np.exp(-0.5 * ((x - centre) / 0.08) ** 2)
             depth += (0.2 + unit[:, i % len(PARAMETERS), None]) * strength[:, i, None] * band
         slope = 1 + 0.5 * unit[:, :1] * x
-        return (unit[:, INDEX["R"], None] + 0.1) ** 2 * slope.astype(np.float32) * np.exp(-depth).astype(np.float32)
+        return ((unit[:, INDEX["R"], None] + 0.1) ** 2 * slope * np.exp(-depth)).astype(np.float32)
