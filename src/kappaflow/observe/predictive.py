@@ -61,12 +61,16 @@ def posterior_predictive(
 
 
 def _distance(points: np.ndarray, sample: np.ndarray) -> np.ndarray:
-    """Mahalanobis distances (k,) of `points` (k, p) from `sample` (m, p), unit noise added: low rank by Woodbury."""
+    """Mahalanobis distances (k,) of `points` (k, p) from `sample` (m, p), unit noise added.
+
+    (I + A'A)^-1 = I - A' (I + A A')^-1 A for the low-rank A (m, p) whose A'A is the covariance: m x m, never p x p.
+    """
     mean = sample.mean(axis=0)
-    _, s, vt = np.linalg.svd((sample - mean) / np.sqrt(len(sample) - 1), full_matrices=False)
+    axes = (sample - mean) / np.sqrt(len(sample) - 1)
     off = points - mean
-    along = off @ vt.T  # along the sample's axes the variance is 1 + s^2, across them 1
-    return (off**2).sum(axis=1) - (along**2 * (s**2 / (1 + s**2))).sum(axis=1)
+    along = axes @ off.T  # (m, k)
+    explained = np.linalg.solve(np.eye(len(axes)) + axes @ axes.T, along)
+    return (off**2).sum(axis=1) - (along * explained).sum(axis=0)
 
 
 def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> Check:
