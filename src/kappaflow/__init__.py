@@ -13,6 +13,8 @@ from kappaflow.parameters import PARAMETERS, SNR, SPECIES
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
+    "Posterior": "kappaflow.inference",
+    "ForwardModel": "kappaflow.forward",
     "simulate": "kappaflow.simulate",
     "coverage": "kappaflow.calibrate",
     "Spectrum": "kappaflow.observe",
@@ -20,7 +22,7 @@ _LAZY: dict[str, str] = {
     "resample": "kappaflow.observe",
 }
 
-__all__ = ["PARAMETERS", "SNR", "SPECIES", "Spectrum", "read_spectrum", "resample", "simulate"]
+__all__ = ["ForwardModel", "PARAMETERS", "SNR", "SPECIES", "Spectrum", "read_spectrum", "resample", "simulate"]
 
 
 def __getattr__(name: str) -> Any:

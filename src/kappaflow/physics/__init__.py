@@ -1,0 +1,1 @@
+"""Pure JAX: parameters to a spectrum. Opens no file, prints nothing."""

@@ -1,0 +1,175 @@
+"""From the modelling grid to the detector: radial velocity, rotation, line-spread function, pixels, gain.
+
+The grid is uniform in ln(wavelength), so a velocity is a shift. Every step is a kernel without negative lobes:
+nothing rings, and a positive spectrum stays positive.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import erf
+
+from kappaflow.physics.constants import C
+
+__all__ = [
+    "GAP",
+    "PIXEL",
+    "RANGE",
+    "Detector",
+    "detector",
+    "doppler_kernel",
+    "gain",
+    "observe",
+    "pixel_grid",
+    "resolving_power",
+    "rotation_rule",
+]
+
+RANGE = (2.87, 5.27)  # um
+GAP = (3.684, 3.788)  # um, between the detectors NRS1 and NRS2
+PIXEL = 6.68e-4  # um, one detector pixel
+# R(lambda) as a polynomial in (lambda/um - 4), highest power first: our least-squares fit over 2.8-5.42 um of the
+# curve in STScI's jwst_nirspec_g395h_disp.fits (pre-launch), which it follows within 1e-4.
+RESOLVING_POWER = (2.42906948, 8.11582549, 27.8583291, 739.982850, 2738.58746)
+LIMB_DARKENING = 0.6  # linear coefficient of the rotation profile (Gray 2005, ch. 18)
+ROTATION_POINTS = 5
+REACH = 4.5  # standard deviations of the line-spread function kept on either side
+V_MAX = 131.0  # km/s: |v_r| + v sin i of the prior, and a margin
+GROUP = 32  # pixels per dense block of the line-spread matrix
+KM = C / 1e5  # speed of light, km/s
+
+
+class Detector(NamedTuple):
+    """The fixed part of the chain as arrays."""
+
+    wavelength: Array  # (pixel,), um
+    step: Array  # (), d ln(lambda) of the modelling grid
+    offsets: Array  # (tap,), integers in units of `step`
+    window: Array  # (group, width), indices into the modelling grid
+    matrix: Array  # (group, width, GROUP)
+
+
+def resolving_power(wavelength: np.ndarray) -> np.ndarray:
+    """R = lambda/FWHM of NIRSpec G395H: 1930 at 2.87 um, 3668 at 5.18 um."""
+    return np.polyval(RESOLVING_POWER, np.asarray(wavelength) - 4.0)
+
+
+def pixel_grid(binning: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges [um] of the pixels, (2, pixel), and the detector each lies on (0: NRS1, 1: NRS2).
+
+    Each detector starts at its first wavelength; a last incomplete bin is dropped.
+    """
+    low, high, chip = [], [], []
+    for number, (first, last) in enumerate(((RANGE[0], GAP[0]), (GAP[1], RANGE[1]))):
+        count = int((last - first) / (PIXEL * binning))
+        edges = first + PIXEL * binning * np.arange(count + 1)
+        low.append(edges[:-1])
+        high.append(edges[1:])
+        chip.append(np.full(count, number))
+    return np.stack([np.concatenate(low), np.concatenate(high)]), np.concatenate(chip)
+
+
+def rotation_rule(points: int = ROTATION_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss nodes in (-1, 1) and weights (sum 1) of the rotation profile of a limb-darkened disc.
+
+    G(x) = [2 (1 - e) sqrt(1 - x^2) + (pi e / 2) (1 - x^2)] / [pi (1 - e/3)], x = velocity / v sin i (Gray 2005,
+    eq. 18.14). The line-spread function is wider than the fastest rotation of the prior, so that five shifts with these
+    weights (right in the first nine moments) are the profile itself.
+    """
+    theta = (np.arange(400) + 0.5) * np.pi / 400  # Chebyshev nodes: fine enough to be the continuous measure
+    x = np.cos(theta)
+    e = LIMB_DARKENING
+    density = (2 * (1 - e) * np.sin(theta) + np.pi * e / 2 * np.sin(theta) ** 2) / (np.pi * (1 - e / 3))
+    mass = density * np.sin(theta)
+    mass /= mass.sum()
+    off = np.zeros(points - 1)  # Stieltjes: recurrence of the orthogonal polynomials; odd moments vanish by symmetry
+    previous, current = np.zeros_like(x), np.ones_like(x)
+    for i in range(points - 1):
+        following = x * current - (off[i - 1] ** 2 if i else 0.0) * previous
+        off[i] = np.sqrt((mass * following**2).sum() / (mass * current**2).sum())
+        previous, current = current, following
+    nodes, vectors = np.linalg.eigh(np.diag(off, 1) + np.diag(off, -1))
+    return nodes, vectors[0] ** 2
+
+
+NODES, WEIGHTS = rotation_rule()
+
+
+def _spread(distance: Float[Array, ...]) -> Float[Array, ...]:
+    """Quadratic B-spline: positive, sums to one and has the variance 1/4 at any sub-step shift, smooth in the shift."""
+    a = jnp.abs(distance)
+    return jnp.where(a < 0.5, 0.75 - a**2, 0.5 * jnp.clip(1.5 - a, 0.0) ** 2)
+
+
+def doppler_kernel(parts: Detector, v_r: Float[Array, ...], v_sin_i: Float[Array, ...]) -> Float[Array, "... tap"]:
+    """Weight of every neighbour in the spectrum shifted by `v_r` and broadened by `v_sin_i` [km/s]; they sum to one."""
+    shift = jnp.log1p(v_r / KM) / parts.step
+    breadth = v_sin_i / KM / parts.step
+    centre = shift[..., None] + breadth[..., None] * NODES  # (..., point)
+    return jnp.sum(WEIGHTS * _spread(parts.offsets[:, None] - centre[..., None, :]), axis=-1)
+
+
+def observe(
+    parts: Detector, flux: Float[Array, "batch nu"], kernel: Float[Array, "batch tap"]
+) -> Float[Array, "batch pixel"]:
+    """Pixels of spectra `flux` given on the modelling grid (ascending wavenumber), with each its Doppler `kernel`."""
+    taps = kernel.shape[-1]
+    points = flux.shape[-1]
+    padded = jnp.pad(flux, ((0, 0), (taps // 2, taps // 2)), mode="edge")
+    # Towards higher wavenumber the wavelength falls: a redshift brings in what was at the higher index.
+    moved = sum(kernel[:, j, None] * padded[:, j : j + points] for j in range(taps))
+    pixels = jnp.einsum("bgw,gwp->bgp", moved[:, parts.window], parts.matrix, precision="highest")
+    return pixels.reshape(flux.shape[0], -1)[:, : parts.wavelength.shape[0]]
+
+
+def gain(chip: np.ndarray, sigma_cal: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """Gain of every pixel, (..., pixel): 1 + sigma_cal * `normal` (..., 2), a standard draw per detector."""
+    return 1 + np.asarray(sigma_cal)[..., None] * np.asarray(normal)[..., chip]
+
+
+def detector(nu: np.ndarray, binning: int) -> Detector:
+    """Prepare the chain for the grid `nu` [cm-1], ascending, uniform in log, and pixels averaged by `binning`."""
+    log_wave = -np.log(nu) + np.log(1e4)  # um
+    step = (log_wave[0] - log_wave[-1]) / (nu.size - 1)
+    (low, high), _ = pixel_grid(binning)
+    taps = int(np.ceil(V_MAX / KM / step + 1.5))
+    centre = 0.5 * (low + high)
+    # What the sub-step spreading of the Doppler kernel adds is taken off here, down to a floor that a coarse grid sets.
+    sigma = 1 / (resolving_power(centre) * np.sqrt(8 * np.log(2)))
+    sigma = np.sqrt(np.maximum(sigma**2 - step**2 / 4, (0.3 * step) ** 2))
+    windows, blocks = [], []
+    groups = range(0, centre.size, GROUP)
+    width = max(_extent(log_wave, low[g : g + GROUP], high[g : g + GROUP], sigma[g : g + GROUP])[1] for g in groups)
+    for g in groups:
+        part = slice(g, g + GROUP)
+        first = min(_extent(log_wave, low[part], high[part], sigma[part])[0], nu.size - width)
+        index = np.arange(first, first + width)
+        weights = _weights(log_wave[index], np.log(low[part]), np.log(high[part]), sigma[part])
+        windows.append(index)
+        blocks.append(np.pad(weights, ((0, 0), (0, GROUP - weights.shape[1]))))
+    return Detector(
+        wavelength=jnp.asarray(centre),
+        step=jnp.asarray(step),
+        offsets=jnp.arange(-taps, taps + 1),
+        window=jnp.asarray(np.stack(windows)),
+        matrix=jnp.asarray(np.stack(blocks)),
+    )
+
+
+def _extent(log_wave: np.ndarray, low: np.ndarray, high: np.ndarray, sigma: np.ndarray) -> tuple[int, int]:
+    """First index and number of grid points within reach of the pixels low..high [um]."""
+    reach = REACH * sigma.max() + log_wave[0] - log_wave[1]
+    inside = (log_wave > np.log(low.min()) - reach) & (log_wave < np.log(high.max()) + reach)
+    return int(np.argmax(inside)), int(inside.sum())
+
+
+def _weights(log_wave: np.ndarray, low: np.ndarray, high: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Gaussian of `sigma` averaged over each pixel [low, high], at the points, (point, pixel); columns sum to 1."""
+    scale = np.sqrt(2) * sigma
+    weights = erf((high - log_wave[:, None]) / scale) - erf((low - log_wave[:, None]) / scale)
+    weights[weights < 1e-7 * weights.max(axis=0)] = 0.0
+    return weights / weights.sum(axis=0)
