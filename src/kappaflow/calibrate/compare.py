@@ -26,6 +26,10 @@ def check_paired(first: Summary, second: Summary) -> None:
         raise UserError(
             f"pair: parameters {', '.join(first.names)} against {', '.join(second.names)}; expected the same"
         )
+    one, other = first.prior_width, second.prior_width
+    same = one is other if one is None or other is None else np.allclose(one, other)
+    if not same:
+        raise UserError("pair: the two methods have different priors, or only one has any; give both the same bounds")
     if not np.array_equal(first.levels, second.levels):
         raise UserError(f"pair: levels {list(first.levels)} against {list(second.levels)}; expected the same")
     if first.truth.shape != second.truth.shape or not np.allclose(first.truth, second.truth, rtol=1e-6, atol=0):

@@ -82,18 +82,24 @@ def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0) -> PitRepor
 def _pooled(cell: np.ndarray, bins: int) -> dict[str, float]:
     r"""Pool all parameters: the plain chi2, and a p-value that knows an object's parameters are correlated.
 
-    The plain statistic counts n p values as if independent. The p-value comes from the Wald statistic
-    n (m - e)' S^-1 (m - e) of the mean counts an object m, e = p/bins, S their covariance over objects, one bin
-    dropped: chi2 with bins - 1 degrees of freedom for many objects, whatever the correlation.
+    The plain statistic takes n p values for independent, and its chi2 distribution is then wrong. Under uniformity it
+    is a sum of chi2 with weights the eigenvalues w of V, the second moment of an object's standardized counts
+    (deviations from p/bins over sqrt(p/bins)). Rao & Scott's second-order correction matches mean and variance:
+    X sum(w)/sum(w^2) is chi2 with sum(w)^2/sum(w^2) degrees of freedom, the traces taken over objects.
     """
     n, p = cell.shape
     counts = np.zeros((n, bins))
     np.add.at(counts, (np.arange(n)[:, None], cell), 1.0)
-    total, expected = counts.sum(axis=0), n * p / bins
-    result = {"chi2": float(((total - expected) ** 2).sum() / expected), "wald": np.nan, "p_value": np.nan}
-    if n >= 10 * bins:  # below, the covariance of 19 bins is too noisy to invert
-        gap = counts.mean(axis=0)[:-1] - p / bins
-        spread = np.cov(counts[:, :-1], rowvar=False)
-        wald = float(n * gap @ np.linalg.lstsq(spread, gap, rcond=1e-10)[0])
-        result |= {"wald": wald, "p_value": float(chi2.sf(wald, bins - 1))}
-    return result
+    each = (counts - p / bins) / np.sqrt(p / bins)
+    statistic = float((each.sum(axis=0) ** 2).sum() / n)
+    if n < 5 * bins:
+        return {"chi2": statistic, "effective_dof": np.nan, "p_value": np.nan}
+    norm = (each**2).sum(axis=1)
+    first = norm.mean()
+    second = (((each.T @ each) ** 2).sum() - (norm**2).sum()) / (n * (n - 1.0))  # pairs of distinct objects: unbiased
+    freedom = float(first**2 / second)
+    return {
+        "chi2": statistic,
+        "effective_dof": freedom,
+        "p_value": float(chi2.sf(statistic * first / second, freedom)),
+    }

@@ -160,8 +160,10 @@ class _Plan:
 
 def _curves(draws: Draws, plan: _Plan) -> tuple[np.ndarray, np.ndarray]:
     """ECP of each object, (n, a), and of `nulls` perfect posteriors over all objects, (nulls, a)."""
-    blocks = np.array_split(np.arange(len(draws.truth)), WORKERS)
-    with ThreadPoolExecutor(WORKERS) as pool:  # NumPy's sorts leave the interpreter free
+    # NumPy's sorts leave the interpreter free for a second thread; small ones are not worth its taking turns.
+    workers = WORKERS if plan.count * draws.draws.shape[1] > 10_000 else 1
+    blocks = np.array_split(np.arange(len(draws.truth)), workers)
+    with ThreadPoolExecutor(workers) as pool:
         parts = list(pool.map(lambda block: _block(draws, plan, block), blocks))
     histogram = np.sum([part[1] for part in parts], axis=0)
     null = np.cumsum(histogram, axis=1) / histogram.sum(axis=1, keepdims=True)
