@@ -1,0 +1,34 @@
+"""Shards -> networks -> posteriors: recipes, training, exact fast sampling, ensembles (torch, never JAX)."""
+
+from kappaflow.inference.batches import ArrayBatches, Batch, Batches, Box, Card, WithBox
+from kappaflow.inference.checkpoint import Checkpoint
+from kappaflow.inference.devices import place
+from kappaflow.inference.incremental import IncrementalSampler
+from kappaflow.inference.network import Estimator, Familiarity
+from kappaflow.inference.posterior import Posterior, packaged
+from kappaflow.inference.recipe import PIECES, RECIPES, Recipe, recipe, without
+from kappaflow.inference.training import Diverged, Trainer, plan_run
+
+__all__ = [
+    "PIECES",
+    "RECIPES",
+    "ArrayBatches",
+    "Batch",
+    "Batches",
+    "Box",
+    "Card",
+    "Checkpoint",
+    "Diverged",
+    "Estimator",
+    "Familiarity",
+    "IncrementalSampler",
+    "Posterior",
+    "Recipe",
+    "Trainer",
+    "WithBox",
+    "packaged",
+    "place",
+    "plan_run",
+    "recipe",
+    "without",
+]

@@ -1,0 +1,157 @@
+"""A noisy spectrum -> the numbers the network sees: channels on the pixels, and scalars for the context.
+
+Training and retrieval go through this one door, and everything here is computed from flux, error and mask alone,
+the SNR too, so that a telescope's spectrum cannot be prepared differently from a simulated one. No channel
+carries the absolute flux: the scale enters only through the scalar `log_scale`, which can be withheld.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kappaflow.inference.batches import Batch
+from kappaflow.inference.recipe import Inputs
+from kappaflow.parameters import SNR
+
+__all__ = ["CHANNELS", "SCALARS", "Features", "Prepared", "asinh"]
+
+FLOOR = 1e-3  # of the median flux: where log flux stops; below it a pixel is noise
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Spectra ready for the network."""
+
+    channels: Tensor  # (b, C, p)
+    scalars: Tensor  # (b, S)
+
+
+@dataclass(frozen=True)
+class _Spectra:
+    """Flux and error with masked pixels made harmless, and the two medians everything is measured against."""
+
+    flux: Tensor  # (b, p); masked pixels hold the median of the good ones
+    error: Tensor  # (b, p); masked pixels hold the mean of the good ones
+    mask: Tensor  # (b, p), bool
+    median: Tensor  # (b, 1) of the good flux, positive
+    snr: Tensor  # (b, 1), median over good pixels of flux / error
+
+
+def asinh(x: Tensor) -> Tensor:
+    """Inverse hyperbolic sine through log1p, which torch vectorizes on a CPU (as it does not its own `asinh`)."""
+    a = x.abs()
+    return torch.copysign(torch.log1p(a + a * a / (1 + torch.sqrt(1 + a * a))), x)
+
+
+def _log_flux(s: _Spectra) -> Tensor:
+    """Make the paper's channel: log flux, then each spectrum's own mean and standard deviation taken out."""
+    log = torch.log(torch.maximum(s.flux, FLOOR * s.median))
+    spread, mean = torch.std_mean(log, dim=-1, keepdim=True)
+    return (log - mean) / (spread + 1e-6)
+
+
+# name -> (spectra -> (b, p)); what masked pixels hold is decided by the fill, after scaling.
+CHANNELS: dict[str, Callable[[_Spectra], Tensor]] = {
+    "log_flux": _log_flux,
+    "asinh_snr": lambda s: asinh(s.flux / s.error),
+    "asinh_flux": lambda s: asinh(10 * s.flux / s.median),
+    "log_error": lambda s: torch.log(s.error / s.median),
+    "mask": lambda s: s.mask.to(s.flux.dtype),
+}
+UNSCALED = ("log_flux", "mask")  # already of order one, and the mask's zeros mean something
+
+_LOG_SNR = (math.log(SNR.low) + math.log(SNR.high)) / 2, (math.log(SNR.high) - math.log(SNR.low)) / 2
+
+# name -> number of columns in the context
+SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2}
+
+
+class Features(nn.Module):
+    """The inputs of a recipe on `pixels` pixels, with the scaling fitted on training data."""
+
+    def __init__(self, inputs: Inputs, pixels: int) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.width = sum(SCALARS[name] for name in inputs.scalars)
+        shape = (len(inputs.channels), pixels)
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("spread", torch.ones(shape))
+        self.register_buffer("scale", torch.tensor([0.0, 1.0]))  # mean and spread of ln median flux
+        self.mean: Tensor
+        self.spread: Tensor
+        self.scale: Tensor
+
+    @torch.no_grad()
+    def forward(self, flux: Tensor, error: Tensor, mask: Tensor, known: Tensor) -> Prepared:
+        """Prepare spectra (b, p); `known` (b,) says whose absolute flux scale may be used."""
+        spectra = _clean(flux, error, mask)
+        channels = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1)
+        channels = (channels - self.mean) / self.spread
+        if self.inputs.fill == "zero":
+            channels = channels * spectra.mask[:, None]
+        return Prepared(channels, self._scalars(spectra, known))
+
+    def prepare(self, batch: Batch, known: np.ndarray | bool = True) -> Prepared:
+        """Prepare a batch of NumPy arrays."""
+        flux, error = (torch.as_tensor(np.asarray(a, dtype=np.float32)) for a in (batch.flux, batch.error))
+        flags = torch.as_tensor(np.broadcast_to(np.asarray(known, dtype=bool), (len(flux),)).copy())
+        return self(flux, error, torch.as_tensor(np.asarray(batch.mask, dtype=bool)), flags)
+
+    @torch.no_grad()
+    def fit(self, batches: Iterable[Batch]) -> None:
+        """Set the scaling from training data: mean and spread per channel and pixel over good pixels."""
+        count, total, square = 0.0, torch.tensor(0.0), torch.tensor(0.0)
+        scales = []
+        for batch in batches:
+            spectra = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)))
+            scales.append(torch.log(spectra.median[:, 0]).double())
+            good = spectra.mask[:, None].double()
+            raw = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1).double()
+            count = count + good.sum(0)
+            total = total + (good * raw).sum(0)
+            square = square + (good * raw * raw).sum(0)
+        spread, mean = torch.std_mean(torch.cat(scales))
+        self.scale.copy_(torch.stack([mean, spread.clamp_min(1e-6)]))
+        if self.inputs.standardize:
+            seen = torch.as_tensor(count).clamp_min(1)
+            mean = total / seen
+            variance = (square / seen - mean * mean).clamp_min(0)
+            # Pixels that never vary (a detector's gap) keep their spread at one instead of exploding.
+            spread = torch.where(variance > 1e-10, variance.sqrt(), torch.ones_like(variance))
+            fixed = torch.tensor([name in UNSCALED for name in self.inputs.channels])[:, None]
+            self.mean.copy_(torch.where(fixed, 0.0, mean))
+            self.spread.copy_(torch.where(fixed, 1.0, spread))
+
+    def _scalars(self, s: _Spectra, known: Tensor) -> Tensor:
+        flags = known[:, None].to(s.flux.dtype)
+        columns: dict[str, Callable[[], list[Tensor]]] = {
+            "snr": lambda: [(s.snr - (SNR.low + SNR.high) / 2) / (SNR.width / 2)],
+            "log_snr": lambda: [(torch.log(s.snr.clamp_min(1e-2)) - _LOG_SNR[0]) / _LOG_SNR[1]],
+            "log_scale": lambda: [flags * (torch.log(s.median) - self.scale[0]) / self.scale[1], flags],
+        }
+        return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)
+
+
+def _clean(flux: Tensor, error: Tensor, mask: Tensor) -> _Spectra:
+    """Replace masked pixels, whatever they hold, by what is typical of the good ones; at least one must be good."""
+    good = mask.sum(dim=-1, keepdim=True)
+    typical = torch.where(mask, error, 0.0).sum(dim=-1, keepdim=True) / good
+    median = _median(torch.where(mask, flux, torch.inf), good)
+    # A spectrum drowned in noise can have a median below zero: its scale is then what the noise allows.
+    median = torch.maximum(median, 1e-2 * typical)
+    flux, error = torch.where(mask, flux, median), torch.where(mask, error, typical)
+    snr = _median(torch.where(mask, flux / error, torch.inf), good)
+    return _Spectra(flux, error, mask, median, snr)
+
+
+def _median(values: Tensor, good: Tensor) -> Tensor:
+    """Median over the `good` (b, 1) finite pixels of each row, the bad ones being infinite; (b, p) -> (b, 1)."""
+    # NumPy sorts single precision with vector instructions: ten times faster than torch's sort or nanmedian.
+    ordered = torch.from_numpy(np.sort(values.numpy(), axis=-1))
+    return (ordered.gather(-1, (good - 1) // 2) + ordered.gather(-1, good // 2)) / 2

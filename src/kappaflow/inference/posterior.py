@@ -1,0 +1,296 @@
+"""`Posterior`: one or several trained networks as one distribution. NumPy in, NumPy out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kappaflow.errors import UserError
+from kappaflow.inference.batches import Batch, Box
+from kappaflow.inference.checkpoint import Checkpoint
+from kappaflow.inference.features import Prepared
+from kappaflow.inference.incremental import IncrementalSampler, same_masks
+from kappaflow.parameters import INDEX, PARAMETERS
+
+__all__ = ["Posterior", "packaged"]
+
+CHUNK = 256  # spectra embedded at once
+
+
+def packaged(kind: str = "marginalized") -> list[Path]:
+    """Networks that came with the package, `kind`: marginalized or control."""
+    folder = Path(str(resources.files("kappaflow.data"))) / "networks"
+    return sorted(folder.glob(f"{kind}*.safetensors"))
+
+
+@dataclass(frozen=True)
+class _Spectra:
+    """Checked arrays: flux, error, mask (b, p), and whose flux scale may be used (b,)."""
+
+    flux: np.ndarray
+    error: np.ndarray
+    mask: np.ndarray
+    known: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.flux)
+
+    def part(self, rows: slice) -> tuple[Batch, np.ndarray]:
+        """Pick some of them, as the features want them."""
+        empty = np.empty((0, 0), np.float32)
+        return Batch(empty, self.flux[rows], self.error[rows], self.mask[rows], empty), self.known[rows]
+
+
+class Posterior:
+    """p(theta | spectrum) of one network, or of several pooled with equal weight.
+
+    A spectrum is any object with `flux`, `error` and `mask` (True: good) on the network's own pixels,
+    `posterior.wavelength`. Whether its absolute flux may be used is its `scale_known` (or its `meta`'s), else not: a
+    flux scaled to the network's reference distance measures the radius, any other must not. Methods ending in
+    `_batch` take arrays of many spectra, simulated ones as a rule, and use the flux scale unless told not to.
+
+    Examples
+    --------
+    >>> posterior = Posterior.load("seed0", "seed1", "seed2")  # doctest: +SKIP
+    >>> posterior.sample(spectrum, n=2001).shape  # doctest: +SKIP
+    (2001, 15)
+    """
+
+    def __init__(self, members: Sequence[Checkpoint]) -> None:
+        if not members:
+            raise UserError("posterior: no network given; expected at least one")
+        _refuse_to_mix(members)
+        self.members = tuple(members)
+        # Members whose flows have the same masks go through the sampler together.
+        self._groups: list[tuple[list[int], IncrementalSampler]] = []
+        flows = [m.estimator.flow.nsf for m in members]
+        left = list(range(len(flows)))
+        while left:
+            group = [i for i in left if same_masks(flows[left[0]], flows[i])]
+            self._groups.append((group, IncrementalSampler([flows[i] for i in group])))
+            left = [i for i in left if i not in group]
+
+    @classmethod
+    def load(cls, *paths: str | os.PathLike[str]) -> Posterior:
+        """Load networks (files or folders of `kappaflow train`); without arguments, the packaged ensemble."""
+        if not paths:
+            paths = tuple(packaged())
+            if not paths:
+                raise UserError(
+                    "posterior: this installation carries no trained networks; make some with `kappaflow train "
+                    "--data DIR --out MODEL` and load them with Posterior.load(MODEL)"
+                )
+        return cls([Checkpoint.load(path) for path in paths])
+
+    @property
+    def box(self) -> Box:
+        """Names and bounds of the parameters."""
+        return self.members[0].box
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters, in the order of the last axis of draws."""
+        return self.box.names
+
+    @property
+    def wavelength(self) -> np.ndarray:
+        """The network's pixels [micron], (p,)."""
+        return self.members[0].card.wavelength
+
+    def sample(self, spectrum: Any, n: int = 2000, seed: int = 0) -> np.ndarray:
+        """Draw (n, D) parameters for one spectrum, strictly inside the prior box."""
+        return self._sample(self._of(spectrum), n, seed)[0]
+
+    def sample_batch(
+        self,
+        flux: np.ndarray,
+        error: np.ndarray,
+        mask: np.ndarray,
+        *,
+        n: int = 400,
+        seed: int = 0,
+        scale_known: bool | np.ndarray = True,
+    ) -> np.ndarray:
+        """Draw (b, n, D) for spectra (b, p); the draws of a row depend on the row and its place only.
+
+        Members contribute equal counts, concatenated; where `n` is no multiple, the first ones give one more.
+        """
+        return self._sample(self._checked(flux, error, mask, scale_known), n, seed)
+
+    def sample_members(self, spectrum: Any, n: int = 667, seed: int = 0) -> np.ndarray:
+        """Draw (M, n, D): each member's own, to see whether they agree."""
+        return self._draws(self._of(spectrum), n, seed)[:, 0]
+
+    def log_prob(self, theta: np.ndarray, spectrum: Any) -> np.ndarray:
+        """Log of the pooled density at `theta` (..., D), per unit of each parameter; -inf outside the box."""
+        theta = np.asarray(theta, dtype=float)
+        if theta.shape[-1:] != (len(self.box),):
+            raise UserError(f"theta: shape {theta.shape}; expected (..., {len(self.box)}), in the order {self.names}")
+        flat = theta.reshape(1, -1, len(self.box))
+        return self._log_prob(flat, self._of(spectrum))[0].reshape(theta.shape[:-1])
+
+    def log_prob_batch(
+        self,
+        theta: np.ndarray,
+        flux: np.ndarray,
+        error: np.ndarray,
+        mask: np.ndarray,
+        *,
+        scale_known: bool | np.ndarray = True,
+    ) -> np.ndarray:
+        """Log of the pooled density (b,) of `theta` (b, D), a row for each spectrum (b, p)."""
+        theta = np.asarray(theta, dtype=float)[:, None]
+        return self._log_prob(theta, self._checked(flux, error, mask, scale_known))[:, 0]
+
+    def summary(self, spectrum: Any, n: int = 2000, seed: int = 0) -> dict[str, dict[str, Any]]:
+        """Median and central 68 % and 90 % intervals of each parameter, with unit."""
+        draws = self.sample(spectrum, n, seed)
+        # Weibull's rule: linear interpolation between few draws reads tails too narrow.
+        quantiles = np.quantile(draws, (0.05, 0.16, 0.5, 0.84, 0.95), axis=0, method="weibull")
+        rows = {}
+        for i, name in enumerate(self.names):
+            q05, q16, q50, q84, q95 = (float(q) for q in quantiles[:, i])
+            unit = PARAMETERS[INDEX[name]].unit if name in INDEX else ""
+            rows[name] = {"median": q50, "68": [q16, q84], "90": [q05, q95], "unit": unit}
+        return rows
+
+    def embed(self, spectrum: Any) -> list[np.ndarray]:
+        """Each member's embedding (E,) of one spectrum."""
+        return [c[0, : m.estimator.recipe.embedding.features].numpy() for m, c in self._contexts(self._of(spectrum))]
+
+    def familiarity(self, spectrum: Any) -> list[dict[str, float]]:
+        """How far from training each member finds the spectrum: distance and p-value on validation spectra."""
+        rows = []
+        for member, embedding in zip(self.members, self.embed(spectrum), strict=True):
+            if member.familiarity is None:
+                raise UserError(
+                    "posterior: a network without embedding statistics cannot say how familiar a spectrum is"
+                )
+            distance = float(member.familiarity.distance(embedding))
+            rows.append({"distance": distance, "p_value": float(member.familiarity.p_value(np.array(distance)))})
+        return rows
+
+    def _sample(self, spectra: _Spectra, n: int, seed: int) -> np.ndarray:
+        if n < 1:
+            raise UserError(f"n: {n} draws; expected at least 1")
+        each, extra = divmod(n, len(self.members))
+        draws = self._draws(spectra, each + (extra > 0), seed)
+        return np.concatenate([d[:, : each + (i < extra)] for i, d in enumerate(draws)], axis=1)
+
+    @torch.no_grad()
+    def _draws(self, spectra: _Spectra, n: int, seed: int) -> np.ndarray:
+        """(M, b, n, D)."""
+        out = np.empty((len(self.members), len(spectra), n, len(self.box)))
+        for start in range(0, len(spectra), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(spectra)))
+            contexts = [c for _, c in self._contexts(spectra, rows)]
+            noise = _noise(len(self.members), rows, (n, len(self.box)), seed)
+            for group, sampler in self._groups:
+                v = sampler(torch.stack([contexts[i] for i in group]), noise[group])
+                for i, one in zip(group, v, strict=True):
+                    unit = self.members[i].estimator.flow.to_unit(one).numpy()
+                    out[i, rows] = np.asarray(self.box.low) + self.box.widths * unit
+        return out
+
+    @torch.no_grad()
+    def _log_prob(self, theta: np.ndarray, spectra: _Spectra) -> np.ndarray:
+        """Pooled ln density (b, k) of theta (b, k, D)."""
+        b, k, d = theta.shape
+        unit = self.box.to_unit(theta)
+        inside = np.asarray(((unit >= 0) & (unit <= 1)).all(axis=-1))
+        flat = torch.as_tensor(np.where(inside[..., None], unit, 0.5).reshape(b * k, d))
+        total = []
+        for member, context in self._contexts(spectra):
+            total.append(member.estimator.flow(flat, context.repeat_interleave(k, dim=0)).double())
+        pooled = torch.logsumexp(torch.stack(total), dim=0).numpy() - np.log(len(total))
+        return np.where(inside, pooled.reshape(b, k) - np.log(self.box.widths).sum(), -np.inf)
+
+    @torch.no_grad()
+    def _contexts(self, spectra: _Spectra, rows: slice | None = None) -> list[tuple[Checkpoint, Tensor]]:
+        """Each member with its context (b, E + S) of the spectra."""
+        start, stop, _ = (rows or slice(0, len(spectra))).indices(len(spectra))
+        pairs = []
+        for member in self.members:
+            parts = []
+            for i in range(start, stop, CHUNK):
+                batch, known = spectra.part(slice(i, min(i + CHUNK, stop)))
+                prepared: Prepared = member.estimator.features.prepare(batch, known)
+                parts.append(member.estimator.context(prepared))
+            pairs.append((member, torch.cat(parts)))
+        return pairs
+
+    def _of(self, spectrum: Any) -> _Spectra:
+        """One spectrum object as a batch of one."""
+        arrays = []
+        for name in ("flux", "error", "mask"):
+            if not hasattr(spectrum, name):
+                raise UserError(f"spectrum: no attribute {name!r}; expected an object with flux, error and mask")
+            arrays.append(np.atleast_1d(np.asarray(getattr(spectrum, name)))[None])
+        pixels = getattr(spectrum, "wavelength", None)
+        if pixels is not None:
+            pixels = np.asarray(getattr(pixels, "value", pixels), dtype=float)
+            if pixels.shape != self.wavelength.shape or not np.allclose(pixels, self.wavelength, rtol=1e-5):
+                raise UserError(
+                    f"spectrum: {pixels.size} wavelengths, not the network's {self.wavelength.size} pixels; resample "
+                    "it onto `posterior.wavelength` first"
+                )
+        flux, error, mask = arrays
+        return self._checked(flux, error, mask, _scale_known(spectrum))
+
+    def _checked(self, flux: np.ndarray, error: np.ndarray, mask: np.ndarray, known: bool | np.ndarray) -> _Spectra:
+        """Refuse wrong shapes; drop pixels that are not numbers or have no positive error."""
+        flux, error, mask = np.asarray(flux), np.asarray(error), np.asarray(mask, dtype=bool)
+        expected = (len(flux) if flux.ndim else 0, len(self.wavelength))
+        for name, array in (("flux", flux), ("error", error), ("mask", mask)):
+            if array.shape != expected:
+                raise UserError(
+                    f"spectrum: {name} has shape {array.shape}; expected (spectra, {expected[1]}): the network's own "
+                    "pixels, `posterior.wavelength`"
+                )
+        with np.errstate(invalid="ignore"):
+            mask = mask & np.isfinite(flux) & np.isfinite(error) & (error > 0)
+        if not mask.any(axis=-1).all():
+            row = int(np.flatnonzero(~mask.any(axis=-1))[0])
+            raise UserError(f"spectrum {row}: no good pixel; expected finite flux and positive error somewhere")
+        return _Spectra(flux, error, mask, np.broadcast_to(np.asarray(known, dtype=bool), (len(flux),)))
+
+
+def _scale_known(spectrum: Any) -> bool:
+    """Whether a spectrum says that its flux is on the network's absolute scale, as attribute or in its `meta`."""
+    return bool(getattr(spectrum, "scale_known", (getattr(spectrum, "meta", None) or {}).get("scale_known", False)))
+
+
+def _noise(members: int, rows: slice, shape: tuple[int, int], seed: int) -> Tensor:
+    """Draw base noise (M, b, n, D) at the address (seed, member, row)."""
+    draws = [
+        [
+            np.random.default_rng((seed, m, row)).standard_normal(shape, dtype=np.float32)
+            for row in range(rows.start, rows.stop)
+        ]
+        for m in range(members)
+    ]
+    return torch.from_numpy(np.asarray(draws))
+
+
+def _refuse_to_mix(members: Sequence[Checkpoint]) -> None:
+    first = members[0]
+    for i, other in enumerate(members[1:], start=1):
+        if other.box != first.box:
+            raise UserError(
+                f"posterior: network {i} retrieves {', '.join(other.box.names)} in its own box, network 0 "
+                f"{', '.join(first.box.names)}; only networks of the same parameters and priors can be pooled"
+            )
+        here, there = first.card.wavelength, other.card.wavelength
+        if here.shape != there.shape or not np.allclose(here, there, rtol=1e-6):
+            raise UserError(
+                f"posterior: network {i} sees {len(there)} pixels (preset {other.card.preset!r}), network 0 "
+                f"{len(here)} (preset {first.card.preset!r}); only networks on the same pixels can be pooled"
+            )

@@ -1,0 +1,151 @@
+"""Recipes: everything that decides a network besides its data and its seed, frozen, one row a piece.
+
+`paper` is the appendix of the paper; `kappaflow` is ours. An ablation is another row (`without`), not a flag.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from kappaflow.config import Frozen, NetworkSize
+from kappaflow.errors import UserError
+from kappaflow.storage import digest
+
+__all__ = ["PIECES", "RECIPES", "Embedding", "Flow", "Inputs", "Recipe", "Training", "recipe", "without"]
+
+Width = Field(ge=1, le=65_536)  # a checkpoint from elsewhere must not be able to ask for all the memory
+
+
+class Inputs(Frozen):
+    """How a spectrum becomes numbers for the network; names are those of `features.CHANNELS` and `SCALARS`."""
+
+    channels: tuple[str, ...]
+    scalars: tuple[str, ...]
+    fill: Literal["median", "zero"]  # masked pixels: the median of the good ones, or zero after scaling
+    standardize: bool  # per pixel, over the training set
+    scale_dropout: float = Field(default=0.0, ge=0, lt=1)  # share of training spectra whose flux scale is withheld
+
+
+class Embedding(Frozen):
+    """Spectrum -> vector; `kind` is a row of `embedding.EMBEDDINGS`."""
+
+    kind: Literal["pooled", "strided"]
+    channels: tuple[int, ...]
+    kernel: int = Field(default=7, ge=1, le=65)
+    dense: int = Field(default=0, ge=0, le=65_536)  # width of the branch that sees all pixels at once; 0: none
+    features: int = Width
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+class Flow(Frozen):
+    """Neural spline flow of zuko and the map from its variable onto the prior box (`box.MAPS`)."""
+
+    transforms: int = Field(ge=1, le=64)
+    hidden: tuple[int, ...]
+    bins: int = Field(default=8, ge=2, le=64)
+    box: Literal["logistic", "probit"]
+
+
+class Training(Frozen):
+    """Optimizer, schedule and stopping."""
+
+    batch: int = Width
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    epochs: int = Field(ge=1)
+    schedule: Literal["constant", "cosine"]
+    clip: float | None = None  # of the gradient's norm
+    ema: float | None = Field(default=None, gt=0, lt=1)  # decay of the moving average of weights
+    patience: int | None = Field(default=None, ge=1)  # epochs without a better validation loss before stopping
+    fresh_noise: bool = True  # new noise, gain and masks every epoch
+
+
+class Recipe(Frozen):
+    """A network and its training, apart from data and seed."""
+
+    name: str
+    inputs: Inputs
+    embedding: Embedding
+    flow: Flow
+    training: Training
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hex digits that name these settings."""
+        return digest(self.model_dump(mode="json"))
+
+
+def _paper(size: NetworkSize) -> Recipe:
+    return Recipe(
+        name="paper",
+        inputs=Inputs(channels=("log_flux",), scalars=("snr",), fill="median", standardize=False),
+        embedding=Embedding(kind="pooled", channels=(16, 32, 64, 64, 128), features=size.embedding),
+        flow=Flow(transforms=size.transforms, hidden=size.hidden, box="logistic"),
+        training=Training(batch=64, learning_rate=1e-4, weight_decay=1e-4, epochs=60, schedule="constant"),
+    )
+
+
+def _kappaflow(size: NetworkSize) -> Recipe:
+    return Recipe(
+        name="kappaflow",
+        inputs=Inputs(
+            channels=("asinh_snr", "asinh_flux", "log_error", "mask"),
+            scalars=("log_snr", "log_scale"),
+            fill="zero",
+            standardize=True,
+            scale_dropout=0.25,
+        ),
+        embedding=Embedding(kind="strided", channels=(32, 64, 64), dense=256, features=size.embedding, dropout=0.2),
+        flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit"),
+        training=Training(
+            batch=128,
+            learning_rate=6e-4,
+            weight_decay=0.02,
+            epochs=60,
+            schedule="cosine",
+            clip=5.0,
+            ema=0.999,
+            patience=20,
+        ),
+    )
+
+
+RECIPES = {"paper": _paper, "kappaflow": _kappaflow}
+
+# The pieces of `kappaflow`, each with what stands in its place when it is taken away.
+PIECES: dict[str, dict[str, dict[str, Any]]] = {
+    "inputs": {"inputs": {"channels": ("log_flux", "mask")}},
+    "error channel": {"inputs": {"channels": ("asinh_snr", "asinh_flux", "mask")}},
+    "mask channel": {"inputs": {"channels": ("asinh_snr", "asinh_flux", "log_error"), "fill": "median"}},
+    "standardization": {"inputs": {"standardize": False}},
+    "flux scale": {"inputs": {"scalars": ("log_snr",), "scale_dropout": 0.0}},
+    "strided CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
+    "dense branch": {"embedding": {"dense": 0}},
+    "dropout": {"embedding": {"dropout": 0.0}},
+    "weight decay": {"training": {"weight_decay": 1e-4}},
+    "probit box": {"flow": {"box": "logistic"}},
+    "fresh noise": {"training": {"fresh_noise": False}},
+    "cosine schedule": {"training": {"schedule": "constant"}},
+    "EMA": {"training": {"ema": None}},
+    "gradient clipping": {"training": {"clip": None}},
+}
+
+
+def recipe(name: str, size: NetworkSize) -> Recipe:
+    """Look up a recipe by name, with the sizes of a preset."""
+    try:
+        return RECIPES[name](size)
+    except KeyError:
+        raise UserError(f"recipe: unknown name {name!r}; expected one of {', '.join(RECIPES)}") from None
+
+
+def without(whole: Recipe, piece: str) -> Recipe:
+    """`whole` with one piece of `PIECES` replaced by what it improves on."""
+    if piece not in PIECES:
+        raise UserError(f"recipe: no piece {piece!r}; expected one of {', '.join(PIECES)}")
+    settings = whole.model_dump()
+    for section, changes in PIECES[piece].items():
+        settings[section].update(changes)
+    return Recipe(**{**settings, "name": f"{whole.name} without {piece}"})
