@@ -98,7 +98,7 @@ class MaskModel:
         rank = pixel[rows, columns] / rate[rows]  # uniform in [0, 1) where hit: it says how long the run is
         stay = 1 - 1 / (found["cluster_mean_length"] - 1)  # beyond two, geometric
         extra = np.log((1 - rank) / (1 - found["single_share"])) / np.log(stay)
-        length = np.where(rank < found["single_share"], 1, 2 + extra)
+        length = np.where(rank < found["single_share"], 1, 2 + np.floor(extra))
         length = np.ceil(np.minimum(length, LONGEST_CLUSTER) / self.pixel_bin)
         for j in range(1, int(np.ceil(LONGEST_CLUSTER / self.pixel_bin))):
             long = (length > j) & (columns + j < bad.shape[1])
@@ -144,7 +144,7 @@ def _good_fraction(u: np.ndarray) -> np.ndarray:
     """
     found = statistics()["good_fraction"]
     real = sorted(found["real"])
-    quantiles = [0.0, 0.46, 0.8, 1.0]
+    quantiles = [0.0, 0.43, 0.8, 1.0]
     return np.interp(u, quantiles, [LOWEST_GOOD_FRACTION, found["paper_median"], real[len(real) // 2], 1.0])
 
 

@@ -3,6 +3,7 @@
 `python -m kappaflow.simulate.measure SPECTRA OUT.json` measures a folder of spectra and writes the packaged
 `masks.json`. For each spectrum, between 2.87 and 5.27 micron:
 
+- the good fraction of the pixels outside the nominal gap;
 - edges and detector gap from the first, last and largest missing stretch of pixels;
 - runs of missing or invalid pixels, apart where the spectrum is bright (defects) and where it is faint (a smoothed
   signal-to-noise ratio below 3: pixels lost because their flux came out negative);
@@ -23,7 +24,7 @@ from scipy.ndimage import median_filter
 from scipy.special import ndtr
 
 from kappaflow.errors import UserError
-from kappaflow.simulate.noise import PIXEL, WINDOW, error_basis
+from kappaflow.simulate.noise import GAP, PIXEL, WINDOW, error_basis
 from kappaflow.storage import written_whole
 
 __all__ = ["RealSpectrum", "error_fit", "measure", "read_spectra"]
@@ -141,7 +142,7 @@ def _one(spectrum: RealSpectrum) -> dict[str, Any]:
         "faint_missing": int((faint & ~good).sum()),
         "faint_nonpositive_expected": float(ndtr(-smooth[faint]).sum()),
         "nonpositive": int((spectrum.flux[good] <= 0).sum()),
-        "good_fraction": float(good.mean()),
+        "good_fraction": float(good[(w < GAP[0]) | (w > GAP[1])].mean()),
         "snr": float(np.median((spectrum.flux / spectrum.error)[good])),
         "photon_weight": weight,
         "error_shape": shape.tolist(),

@@ -31,6 +31,7 @@ import numpy as np
 from kappaflow.parameters import INDEX
 
 __all__ = [
+    "GAP",
     "PIXEL",
     "SPLIT",
     "WINDOW",
@@ -44,7 +45,8 @@ __all__ = [
 
 WINDOW = (2.87, 5.27)  # micron
 PIXEL = 0.000668  # micron, one G395H pixel
-SPLIT = 3.736  # micron, middle of the gap 3.684-3.788: NRS1 below, NRS2 above
+GAP = (3.684, 3.788)  # micron, between the detectors
+SPLIT = 3.736  # micron, its middle: NRS1 below, NRS2 above
 
 CONSTANT, PHOTON = 0.25, 0.5  # cumulative shares of the kinds of the table above
 PHOTON_WEIGHT = 0.99

@@ -30,7 +30,7 @@ __all__ = ["Card", "Observed", "Shards"]
 USER_MASKS = "masks.npy"  # what `kappaflow simulate --masks` leaves beside the shards
 VALIDATION = 0.1  # share of the set
 THREADS = min(4, os.cpu_count() or 1)  # that observe the parts of a batch: NumPy lets go of the interpreter lock
-LEAST = 16  # spectra worth a thread
+LEAST, MOST = 16, 512  # spectra worth a thread; spectra observed together, which bounds the memory in between
 COLUMNS = ("theta", "coefficients", "combination", "snr")
 
 
@@ -201,7 +201,8 @@ class Shards:
 
     def _observe(self, places: np.ndarray, purpose: str, epoch: int) -> Observed:
         """Observe the spectra at `places`, a part in each thread."""
-        parts = np.array_split(places, max(1, min(THREADS, len(places) // LEAST)))
+        count = max(min(THREADS, len(places) // LEAST), -(-len(places) // MOST), 1)
+        parts = np.array_split(places, count)
         if len(parts) == 1:
             return self._observe_part(places, purpose, epoch)
         done = list(_pool().map(lambda part: self._observe_part(part, purpose, epoch), parts))
