@@ -6,6 +6,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from kappaflow.errors import UserError
 from kappaflow.tables.cia import FAMILIES, PAIRS, CIAFamilies, save_cia
@@ -19,25 +20,31 @@ TEMPERATURE = np.array([150, 200, 250, 300, 350, 400, *range(500, 2000, 100), 20
 SOURCES = {
     "borysow": (
         "pyratbay_CIA_Borysow_H2H2_0060-7000K_0.6-500um.dat",
-        "pyratbay_CIA_Borysow_H2He_0050-7000K_0.5-031um.dat",
+        "pyratbay_CIA_Borysow_H2He_0050-3000K_0.3-030um.dat",
     ),
     "petitradtrans": ("photochem_H2-H2.h5", "photochem_H2-He.h5"),
 }
+# Borysow's H2-H2 at 700 K dips by up to 0.39 dex below its neighbours around 3000 cm-1, where absorption rises with T
+# at every other temperature: a flaw of the merged file. 600 and 800 K stand in.
+LEFT_OUT = {"pyratbay_CIA_Borysow_H2H2_0060-7000K_0.6-500um.dat": (700.0,)}
 META = {
     "what": "H2-H2 and H2-He collision-induced absorption, log10 cm5 molecule-2",
-    "interpolation": "linear in log k, in ln T and in nu; the edge temperature is used outside a family's range",
+    "interpolation": "log k linear in nu, then monotone cubic in ln T; the edge where a family ends",
     "citations": {
         "borysow": [
             "Borysow, Frommhold & Birnbaum 1988, ApJ 326, 509",
             "Borysow, Frommhold & Moraldi 1989, ApJ 336, 495",
             "Borysow & Frommhold 1989, ApJ 341, 549",
-            "Jorgensen, Hammer, Borysow & Falkesgaard 2000, A&A 361, 283",
             "Borysow, Jorgensen & Fu 2001, JQSRT 68, 235",
             "Borysow 2002, A&A 390, 779",
         ],
         "petitradtrans": ["Molliere et al. 2019, A&A 627, A67"],
     },
-    "validity": {"nu [cm-1]": [1840.0, 3560.0], "T [K]": [150.0, 3500.0], "petitradtrans T [K]": [150.0, 3000.0]},
+    "validity": {
+        "nu [cm-1]": [1840.0, 3560.0],
+        "T [K]": [150.0, 3500.0],
+        "above 3000 K": "only borysow H2-H2 has data; the others stay at 3000 K",
+    },
 }
 
 
@@ -79,13 +86,15 @@ def read_petitradtrans(path: str | Path) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _regridded(path: Path, nu: np.ndarray, temperature: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """`values` (T, nu) on TEMPERATURE x NU: linear in nu, then in ln T, the edge outside in T."""
+    """`values` (T, nu) on TEMPERATURE x NU: linear in nu, then monotone cubic in ln T, the edge outside in T."""
     if nu[0] > NU[0] or nu[-1] < NU[-1]:
         raise UserError(f"{path}: covers {nu[0]:.0f}-{nu[-1]:.0f} cm-1; expected {NU[0]:.0f}-{NU[-1]:.0f} cm-1")
     if temperature[0] > TEMPERATURE[0]:
         raise UserError(f"{path}: starts at {temperature[0]:.0f} K; expected {TEMPERATURE[0]:.0f} K or colder")
     in_nu = np.stack([np.interp(NU, nu, row) for row in values])
-    return np.stack([np.interp(np.log(TEMPERATURE), np.log(temperature), column) for column in in_nu.T], axis=1)
+    kept = ~np.isin(temperature, LEFT_OUT.get(path.name, ()))
+    wanted = np.clip(TEMPERATURE, temperature[0], temperature[-1])
+    return PchipInterpolator(np.log(temperature[kept]), in_nu[kept], axis=0)(np.log(wanted))
 
 
 def build_cia(data_dir: str | Path, out: str | Path) -> CIAFamilies:
@@ -101,6 +110,7 @@ def build_cia(data_dir: str | Path, out: str | Path) -> CIAFamilies:
             pairs.append(_regridded(folder / name, *read(folder / name)))
         families[family] = np.stack(pairs).astype(np.float32)
     meta = {**META, "pairs": list(PAIRS), "files": {k: list(v) for k, v in SOURCES.items()}}
+    meta["temperatures left out [K]"] = {name: list(kelvin) for name, kelvin in LEFT_OUT.items()}
     table = CIAFamilies(nu=NU, temperature=TEMPERATURE, families=families, meta=meta)
     save_cia(table, out)
     return table
