@@ -124,7 +124,7 @@ class _Parts:
 
 def _filled(log_vmr: np.ndarray) -> tuple[np.ndarray, int]:
     """Fill points that did not converge along T (last axis but one), linearly; return how many there were."""
-    missing = np.isnan(log_vmr).any(axis=-1)
+    missing = np.asarray(np.isnan(log_vmr).any(axis=-1))
     count = int(missing.sum())
     if count > 0.01 * missing.size:
         raise UserError(
