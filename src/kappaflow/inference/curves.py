@@ -46,7 +46,7 @@ class Curves:
         if best:
             axes.axvline(best, color="0.6", lw=0.8, ls="--", label=f"kept: epoch {best}")
         axes.axhline(0, color="0.85", lw=0.8, zorder=0)
-        axes.set(xlabel="epoch", ylabel="loss  $-\\ln\\,p(\\theta|x)/p(\\theta)$  [nats]")
+        axes.set(xlabel="epoch", ylabel="loss  $-\\ln\\,[\\,p(\\theta|x)/p(\\theta)\\,]$  [nats]")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False)
         with written_whole(self.folder / FIGURE) as part:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kappaflow.errors import UserError
 from kappaflow.inference.recipe import Embedding
 
 __all__ = ["EMBEDDINGS", "PooledCNN", "StridedCNN"]
@@ -39,6 +40,8 @@ class PooledCNN(nn.Module):
 
     def __init__(self, config: Embedding, channels: int, pixels: int) -> None:
         super().__init__()
+        if pixels >> len(config.channels) == 0:
+            raise UserError(f"embedding: {pixels} pixels are too few for {len(config.channels)} blocks that halve them")
         widths = (channels, *config.channels)
         self.blocks = nn.ModuleList(
             nn.Conv1d(i, o, config.kernel, padding=config.kernel // 2)

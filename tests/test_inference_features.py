@@ -1,0 +1,136 @@
+"""What the network sees of a spectrum, and the embeddings against the plain layers they stand for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from kappaflow.config import NetworkSize
+from kappaflow.inference import Batch, recipe
+from kappaflow.inference.embedding import PooledCNN, StridedCNN
+from kappaflow.inference.features import CHANNELS, Features, asinh
+
+PIXELS = 50
+SIZE = NetworkSize(transforms=2, hidden=(16, 16), embedding=8)
+
+
+@pytest.fixture
+def batch():
+    rng = np.random.default_rng(0)
+    flux = rng.lognormal(1, 0.5, (6, PIXELS)) * 10.0 ** rng.uniform(-3, 3, (6, 1))
+    error = flux.mean(axis=1, keepdims=True) * rng.uniform(0.02, 0.05, (6, PIXELS))
+    mask = rng.random((6, PIXELS)) < 0.7
+    theta = np.zeros((6, 15))
+    return Batch(*(a.astype(np.float32) for a in (theta, flux, error)), mask, np.full(6, 30.0))
+
+
+def features(name, batch):
+    made = Features(recipe(name, SIZE).inputs, PIXELS)
+    made.fit([batch])
+    return made
+
+
+@pytest.mark.parametrize("name", ["paper", "kappaflow"])
+def test_masked_pixels_do_not_matter_whatever_they_hold(name, batch):
+    made = features(name, batch)
+    spoiled = replace(batch, flux=np.where(batch.mask, batch.flux, np.nan), error=np.where(batch.mask, batch.error, -1))
+    one, other = made.prepare(batch), made.prepare(spoiled)
+    assert torch.equal(one.channels, other.channels)
+    assert torch.equal(one.scalars, other.scalars)
+
+
+@pytest.mark.parametrize("name", ["paper", "kappaflow"])
+def test_channels_do_not_know_the_absolute_flux(name, batch):
+    made = features(name, batch)
+    brighter = replace(batch, flux=100 * batch.flux, error=100 * batch.error)
+    assert torch.allclose(made.prepare(batch).channels, made.prepare(brighter).channels, atol=1e-4)
+
+
+def test_flux_scale_is_in_the_context_only_where_it_is_known(batch):
+    made = features("kappaflow", batch)
+    brighter = replace(batch, flux=100 * batch.flux, error=100 * batch.error)
+    known, unknown = made.prepare(batch, True).scalars, made.prepare(batch, False).scalars
+    assert torch.allclose(made.prepare(brighter, False).scalars, unknown, atol=1e-4)
+    moved = (made.prepare(brighter, True).scalars - known)[:, 1]
+    assert torch.allclose(moved, np.log(100) / made.scale[1].expand(6), rtol=1e-3)
+    assert known[:, 2].eq(1).all()
+    assert unknown[:, 1:].eq(0).all()
+
+
+def test_snr_is_the_median_over_good_pixels(batch):
+    context = features("paper", batch).prepare(batch).scalars[:, 0]
+    expected = [np.median((f / e)[m]) for f, e, m in zip(batch.flux, batch.error, batch.mask, strict=True)]
+    assert np.allclose(context * 95 + 105, expected, rtol=1e-4)
+
+
+def test_papers_channel_is_log_flux_with_its_own_mean_and_deviation_out(batch):
+    whole = replace(batch, mask=np.ones_like(batch.mask))
+    channel = features("paper", whole).prepare(whole).channels[:, 0]
+    log = np.log(whole.flux)
+    expected = (log - log.mean(axis=1, keepdims=True)) / log.std(axis=1, ddof=1, keepdims=True)
+    assert np.allclose(channel, expected, atol=1e-3)
+
+
+def test_non_positive_flux_is_floored_in_the_papers_recipe_and_kept_in_ours(batch):
+    flux = batch.flux.copy()
+    flux[:, 3] *= -1
+    mask = np.ones_like(batch.mask)
+    for name in ("paper", "kappaflow"):
+        prepared = features(name, replace(batch, mask=mask)).prepare(replace(batch, flux=flux, mask=mask))
+        assert torch.isfinite(prepared.channels).all()
+    deeper = replace(batch, flux=np.where(np.arange(PIXELS) == 3, 2 * flux, flux), mask=mask)
+    ours, paper = (features(n, replace(batch, mask=mask)) for n in ("kappaflow", "paper"))
+    once = replace(batch, flux=flux, mask=mask)
+    assert (ours.prepare(deeper).channels[:, 0, 3] < ours.prepare(once).channels[:, 0, 3]).all()
+    assert torch.allclose(paper.prepare(deeper).channels, paper.prepare(once).channels, atol=1e-5)
+
+
+def test_scaling_standardizes_good_pixels(batch):
+    rng = np.random.default_rng(1)
+    flux = (5 + rng.normal(size=(4000, PIXELS))).astype(np.float32)
+    mask = rng.random(flux.shape) < 0.5
+    many = Batch(np.zeros((4000, 15)), flux, np.ones_like(flux), mask, np.ones(4000))
+    channel = features("kappaflow", many).prepare(many).channels[:, 0].numpy()
+    for i in range(0, PIXELS, 10):
+        good = channel[mask[:, i], i]
+        assert abs(good.mean()) < 1e-3
+        assert good.std() == pytest.approx(1, abs=1e-3)
+    assert (channel[~mask] == 0).all()
+
+
+def test_asinh_is_numpys():
+    x = np.concatenate([-np.logspace(-6, 6, 100), [0.0], np.logspace(-6, 6, 100)]).astype(np.float32)
+    assert np.allclose(asinh(torch.from_numpy(x)), np.arcsinh(x), rtol=1e-6)
+
+
+def test_every_channel_a_recipe_names_exists():
+    for name in ("paper", "kappaflow"):
+        assert set(recipe(name, SIZE).inputs.channels) <= set(CHANNELS)
+
+
+def test_pooled_embedding_is_the_plain_stack_of_layers():
+    torch.manual_seed(0)
+    config = recipe("paper", SIZE).embedding
+    ours = PooledCNN(config, 1, 203)
+    layers = []
+    for conv in ours.blocks:
+        layers += [conv, nn.ReLU(), nn.MaxPool1d(2)]
+    plain = nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), ours.out)
+    x = torch.randn(5, 1, 203)
+    assert torch.allclose(ours(x), plain(x), atol=1e-5)
+    assert len(ours.blocks) == 5
+    assert all(conv.kernel_size == (7,) for conv in ours.blocks)
+
+
+@pytest.mark.parametrize("pixels", [200, 203])
+def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
+    torch.manual_seed(0)
+    ours = StridedCNN(recipe("kappaflow", SIZE).embedding, 4, pixels).eval()
+    x = torch.randn(5, 4, pixels)
+    y = x
+    for conv in ours.blocks:
+        y = torch.relu(conv(y))
+    both = torch.cat((torch.relu(ours.flat(y.flatten(1))), torch.relu(ours.dense(x.flatten(1)))), dim=1)
+    assert torch.allclose(ours(x), ours.out(torch.relu(ours.mix(both))), atol=1e-5)

@@ -1,0 +1,309 @@
+"""Training: resumed to the bit after kill -9, stopped with a reason, refusing what does not belong."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from inference_toy import batches, small, trainer, without
+from safetensors.numpy import load_file
+
+import kappaflow.inference.training as training
+from kappaflow.errors import UserError
+from kappaflow.inference import PIECES, Checkpoint, Diverged, Trainer, plan_run, recipe
+from kappaflow.inference.devices import Fabric, place
+from kappaflow.inference.recipe import NetworkSize
+from kappaflow.inference.schedule import SCHEDULES, Plan
+from kappaflow.inference.state import STATE
+
+TOY = Path(__file__).with_name("inference_toy.py")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def weights(folder):
+    return load_file(folder / "network.safetensors")
+
+
+def assert_equal_networks(one, other):
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert np.array_equal(a[name], b[name]), name
+
+
+def killed_at(folder, step):
+    """Run the toy in another process and kill -9 it after it reports `step`; returns the step its state has."""
+    process = subprocess.Popen(
+        [sys.executable, TOY, folder], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            if int(line) >= step:
+                os.kill(process.pid, signal.SIGKILL)
+                break
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_a_run_killed_twice_and_resumed_has_the_weights_of_an_uninterrupted_one(tmp_path):
+    whole = trainer(tmp_path / "whole")
+    whole.fit()
+    assert whole.state.step == 30
+    killed_at(tmp_path / "killed", 4)
+    killed_at(tmp_path / "killed", 17)  # within the second epoch
+    assert not (tmp_path / "killed" / "network.safetensors").exists()
+    resumed = trainer(tmp_path / "killed")
+    resumed.begin(resume=True)
+    assert 15 <= resumed.state.step < 30
+    resumed.fit()
+    assert_equal_networks(tmp_path / "whole", tmp_path / "killed")
+    logs = [[json.loads(r) for r in (tmp_path / d / "log.jsonl").read_text().splitlines()] for d in ("whole", "killed")]
+    assert [r["validation"] for r in logs[0]] == [r["validation"] for r in logs[1]]
+
+
+def test_seed_decides_the_weights(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        trainer(tmp_path / name, seed=seed, epochs=1).fit()
+    assert_equal_networks(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(AssertionError):
+        assert_equal_networks(tmp_path / "a", tmp_path / "c")
+
+
+def test_a_finished_run_resumed_is_left_as_it_is(tmp_path):
+    trainer(tmp_path, epochs=1).fit()
+    before = (tmp_path / STATE).read_bytes()
+    trainer(tmp_path, epochs=1).fit(resume=True)
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
+    trainer(tmp_path, epochs=1).fit()
+    with pytest.raises(UserError, match="holds a training run; go on with --resume"):
+        trainer(tmp_path, epochs=1).fit()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"settings": small("paper")}, "recipe kappaflow .* resumed with paper"),
+        ({"data": batches(1500, seed=5)}, "started with data"),
+        ({"seed": 1}, "started with seed 0, resumed with 1"),
+        ({"epochs": 2}, "started with steps 10, resumed with 20"),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path, change, said):
+    trainer(tmp_path, epochs=1).fit()
+    with pytest.raises(UserError, match=said):
+        trainer(tmp_path, **{"epochs": 1, **change}).fit(resume=True)
+
+
+def test_a_run_is_not_resumed_on_another_preset(tmp_path):
+    data = batches()
+    trainer(tmp_path, data=data, epochs=1).fit()
+    data.card = replace(data.card, preset="laptop")
+    with pytest.raises(UserError, match="started with preset memory, resumed with laptop"):
+        trainer(tmp_path, data=data, epochs=1).fit(resume=True)
+
+
+def test_too_few_spectra_for_one_batch_are_refused(tmp_path):
+    with pytest.raises(UserError, match="fewer than one batch of 128"):
+        trainer(tmp_path, data=batches(100))
+
+
+class Poisoned:
+    """Batches whose flux becomes NaN-making from a given epoch on: infinite truths."""
+
+    def __init__(self, data, epoch):
+        self.data, self.epoch, self.card = data, epoch, data.card
+
+    def train(self, epoch, index, size):
+        batch = self.data.train(epoch, index, size)
+        return replace(batch, theta=batch.theta * np.nan) if epoch >= self.epoch else batch
+
+    def validation(self, start, stop):
+        return self.data.validation(start, stop)
+
+
+def test_a_nan_loss_stops_with_the_reason_and_leaves_the_last_good_network(tmp_path):
+    data = batches()
+    run = trainer(tmp_path, data=Poisoned(data, 1))
+    with pytest.raises(Diverged, match=r"loss nan .* at step 10 .*epoch 1, validation"):
+        run.fit()
+    checkpoint = Checkpoint.load(tmp_path)
+    assert checkpoint.metrics["ended"] == "diverged"
+    assert checkpoint.metrics["epochs"] == 1
+    assert all(torch.isfinite(p).all() for p in checkpoint.estimator.parameters())
+    good = trainer(tmp_path / "good", data=data)
+    good.begin()
+    good.state.restore(tmp_path / STATE)  # the state on disk is from before, too
+    assert good.state.step == 10
+
+
+def test_training_stops_early_and_keeps_the_best_epoch(tmp_path):
+    run = trainer(tmp_path, small(patience=2, learning_rate=0.1, schedule="constant", clip=None, ema=None), epochs=60)
+    checkpoint = run.fit()
+    scores = [row["validation"] for row in run.state.history]
+    assert len(scores) < 60
+    assert "no better validation loss in 2 epochs" in checkpoint.metrics["ended"]
+    assert checkpoint.metrics["epoch"] == 1 + int(np.argmin(scores)) == len(scores) - 2
+    best = trainer(tmp_path / "again", run.run.recipe)
+    best.begin()
+    best.state.average = list(checkpoint.estimator.parameters())
+    best._features = checkpoint.estimator.features
+    assert best._validate() == pytest.approx(min(scores), abs=1e-5)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_every_piece_of_the_recipe_can_be_taken_away(tmp_path, piece):
+    whole = small(batch=64)
+    less = without(whole, piece)
+    assert less.digest != whole.digest
+    checkpoint = trainer(tmp_path, less, data=batches(200), epochs=1).fit()
+    assert math.isfinite(checkpoint.metrics["validation"])
+
+
+def test_the_papers_recipe_is_its_appendix():
+    r = recipe("paper", NetworkSize(transforms=10, hidden=(256, 256)))
+    assert r.training.model_dump() == {
+        "batch": 64,
+        "learning_rate": 1e-4,
+        "weight_decay": 1e-4,
+        "epochs": 60,
+        "schedule": "constant",
+        "clip": None,
+        "ema": None,
+        "patience": None,
+        "fresh_noise": True,
+    }
+    assert (r.flow.transforms, r.flow.hidden, r.flow.box) == (10, (256, 256), "logistic")
+    assert (r.embedding.kernel, r.embedding.features, r.inputs.fill) == (7, 128, "median")
+
+
+def test_unknown_recipes_and_pieces_are_named():
+    with pytest.raises(UserError, match="unknown name 'best'; expected one of paper, kappaflow"):
+        recipe("best", NetworkSize(transforms=1, hidden=(8, 8)))
+    with pytest.raises(UserError, match="no piece 'luck'"):
+        without(small(), "luck")
+
+
+def test_frozen_noise_repeats_the_first_epochs_batches(tmp_path):
+    settings = without(small(), "fresh noise")
+    run = trainer(tmp_path, settings)
+    run.begin()
+    first, second = ({run._prepare(e * 10 + i)[0].numpy().tobytes() for i in range(10)} for e in (0, 1))
+    assert first == second
+    fresh = trainer(tmp_path / "fresh")
+    fresh.begin()
+    assert not np.array_equal(fresh._prepare(0)[0], fresh._prepare(10)[0])
+
+
+def test_withheld_flux_scales_have_the_share_of_the_recipe(tmp_path):
+    run = trainer(tmp_path)
+    run.begin()
+    flags = torch.cat([run._prepare(step)[1][:, 2] for step in range(30)])
+    assert 1 - float(flags.mean()) == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / len(flags)))
+
+
+def test_cosine_ends_at_zero_and_constant_stays():
+    assert SCHEDULES["cosine"](1.0) == pytest.approx(0, abs=1e-12)
+    assert SCHEDULES["cosine"](0.02) > 0.99
+    assert SCHEDULES["constant"](0.9) == 1
+
+
+def test_a_redrawn_plan_goes_on_from_where_it_is():
+    plan = Plan(end=1000)
+    later = plan.redrawn(200, seconds_left=50, seconds_per_step=0.5)
+    assert later.at(200) == pytest.approx(0.2)
+    assert later.at(250) == pytest.approx(0.6)
+    assert later.at(300) == 1
+
+
+def test_a_budget_in_minutes_is_kept_and_recorded(tmp_path):
+    checkpoint = trainer(tmp_path, epochs=10_000, minutes=0.05).fit()
+    assert checkpoint.metrics["minutes"] == 0.05
+    assert 1.5 < checkpoint.metrics["seconds"] < 12
+    assert checkpoint.metrics["ended"] == "end of the plan"
+    rates = [json.loads(line)["learning_rate"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert rates[-1] < 0.1 * max(rates)  # the cosine came down within the budget
+
+
+def test_log_figure_and_tensorboard_are_written(tmp_path):
+    data = batches(300)
+    run = Trainer(plan_run(data, small(), seed=0, epochs=2), data, tmp_path, tensorboard=True)
+    run.fit()
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [r["epoch"] for r in rows] == [1, 2]
+    assert rows[0].keys() >= {"train", "validation", "learning_rate", "spectra_per_second", "step"}
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_lightning_fabric_on_one_device_trains_the_same_network(tmp_path):
+    pytest.importorskip("lightning_fabric")
+    trainer(tmp_path / "plain", epochs=1).fit()
+    data = batches()
+    Trainer(plan_run(data, small(), seed=0, epochs=1), data, tmp_path / "fabric", place=Fabric("cpu", 1)).fit()
+    assert_equal_networks(tmp_path / "plain", tmp_path / "fabric")
+
+
+def test_devices_that_are_not_there_are_refused():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(UserError, match="1 x 'cuda' cannot be had"):
+        place("cuda", 1)
+    with pytest.raises(UserError, match="expected at least 1"):
+        place("cpu", 0)
+
+
+def test_saving_in_the_middle_of_an_epoch_does_not_change_the_weights(tmp_path, monkeypatch):
+    trainer(tmp_path / "a", epochs=1).fit()
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    trainer(tmp_path / "b", epochs=1).fit()
+    assert_equal_networks(tmp_path / "a", tmp_path / "b")
+
+
+def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    trainer(tmp_path, data=batches(200), epochs=1).fit()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def run_cli(*words):
+    return subprocess.run(
+        [sys.executable, "-c", "from kappaflow.cli import main; main()", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path):
+    simulate = pytest.importorskip("kappaflow.simulate")
+    simulate.simulate_directory(tmp_path / "data", simulate.make_recipe(model="toy"), 512)
+    done = run_cli("train", "--data", tmp_path / "data", "--out", tmp_path / "m", "--epochs", 1, "--masks", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert Checkpoint.load(result["network"]).card.masked
+    again = run_cli("train", "--data", tmp_path / "data", "--out", tmp_path / "m", "--preset", "paper")
+    assert again.returncode == 2
+    assert re.fullmatch(r"kappaflow: .*--preset 'paper' was asked for\n", again.stderr)
+    other = run_cli("train", "--data", tmp_path / "nowhere", "--out", tmp_path / "m")
+    assert other.returncode == 2
+    assert "Traceback" not in other.stderr
