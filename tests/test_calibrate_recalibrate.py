@@ -5,11 +5,14 @@ import pytest
 from calibration_toy import ARMS, boxed, gaussian
 
 from kappaflow.calibrate import (
+    Settings,
     breakdown,
     check_draws,
     coverage,
     fit_conformal,
     fit_pit_map,
+    judge,
+    judge_intervals,
     sample_quantiles,
     split_half,
     summarize,
@@ -143,3 +146,19 @@ def test_a_map_is_refused_on_other_parameters():
         fit_pit_map(toy).apply(other)
     with pytest.raises(UserError, match="other parameters or levels"):
         fit_conformal(toy, [0.5]).apply(summarize(other, [0.5]))
+
+
+def test_the_checks_allow_for_the_chance_of_the_objects_a_correction_was_fitted_on():
+    """Exact posteriors, recalibrated on few objects: judged as if the map were known they fail far too often."""
+    settings = Settings(bootstraps=100, references=2)
+    failed = {"allowed": 0, "ignored": 0}
+    for seed in range(60):
+        toy = check_draws(*gaussian(240, 59, 1, seed=seed)[:2])
+        fit, test = split_half(240, seed=seed, share=0.25)
+        moved = fit_pit_map(toy.objects(fit)).apply(toy.objects(test))
+        failed["allowed"] += not judge(moved, settings, fitted_on=60).calibrated
+        failed["ignored"] += judge(moved, settings).pit.ks_p_bonferroni[0] < 0.025
+        fixed = fit_conformal(toy.objects(fit)).apply(summarize(toy.objects(test)))
+        failed["allowed"] += not judge_intervals(fixed, settings, fitted_on=60).calibrated
+    assert failed["allowed"] <= 14  # of 120; 6 promised
+    assert failed["ignored"] > 15  # of 60

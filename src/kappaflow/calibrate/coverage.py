@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binom, norm
+from scipy.stats import betabinom, binom, norm
 
 from kappaflow.calibrate.bootstrap import (
     bootstrap_mean,
@@ -42,7 +42,8 @@ class CoverageReport:
     `coverage`, `wilson_low`, `wilson_high`, `p_value`, `width` (median, in the parameter's unit),
     `width_over_prior`, `width_over_prior_own` (the latter over the prior's own central width) are (l, p);
     `overall` and `informative_mean` (l,) are unweighted means over parameters, with bootstrap intervals (2, l).
-    What needs a prior is None without one. Intervals have 95 % confidence.
+    What needs a prior is None without one. Intervals have 95 % confidence. `fitted_on` counts the objects that a
+    correction was fitted on, whose chance the p-values then allow for.
     """
 
     names: tuple[str, ...]
@@ -62,6 +63,7 @@ class CoverageReport:
     informative: np.ndarray | None
     informative_mean: np.ndarray | None
     informative_interval: np.ndarray | None
+    fitted_on: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""
@@ -137,7 +139,9 @@ def coverage(
     return coverage_report(summary, inside, resamples(len(summary.truth), seed=seed))
 
 
-def coverage_report(summary: Summary, inside: np.ndarray, counts: np.ndarray) -> CoverageReport:
+def coverage_report(
+    summary: Summary, inside: np.ndarray, counts: np.ndarray, *, fitted_on: int | None = None
+) -> CoverageReport:
     """Assemble the report from `inside` (l, n, p) and the bootstrap `counts` (b, n)."""
     n = len(summary.truth)
     hits = inside.sum(axis=1)
@@ -162,7 +166,7 @@ def coverage_report(summary: Summary, inside: np.ndarray, counts: np.ndarray) ->
         coverage=hits / n,
         wilson_low=low,
         wilson_high=high,
-        p_value=binomial_p_value(hits, n, summary.levels[:, None]),
+        p_value=binomial_p_value(hits, n, summary.levels[:, None], fitted_on=fitted_on),
         overall=overall,
         overall_interval=overall_interval,
         width=width,
@@ -172,6 +176,7 @@ def coverage_report(summary: Summary, inside: np.ndarray, counts: np.ndarray) ->
         informative=informative,
         informative_mean=mean,
         informative_interval=interval,
+        fitted_on=fitted_on,
     )
 
 
@@ -194,10 +199,18 @@ def highest_density_coverage(
     return plain(report | {"p_value": binomial_p_value(hits, n, values)})
 
 
-def binomial_p_value(hits: np.ndarray, n: int, level: np.ndarray) -> np.ndarray:
-    """Exact two-sided p-value (twice the smaller tail) of `hits` of `n` when each hits with probability `level`."""
+def binomial_p_value(hits: np.ndarray, n: int, level: np.ndarray, *, fitted_on: int | None = None) -> np.ndarray:
+    """Exact two-sided p-value (twice the smaller tail) of `hits` of `n` when each hits with probability `level`.
+
+    An interval whose ends were fitted on m other objects as order statistics covers with a probability that itself
+    varies, Beta((m + 1) L, (m + 1) (1 - L)): the hits are then beta-binomial.
+    """
     k = np.rint(hits)
-    return np.minimum(1.0, 2.0 * np.minimum(binom.cdf(k, n, level), binom.sf(k - 1, n, level)))
+    if fitted_on is None:
+        law = binom(n, level)
+    else:
+        law = betabinom(n, (fitted_on + 1.0) * level, (fitted_on + 1.0) * (1.0 - level))
+    return np.minimum(1.0, 2.0 * np.minimum(law.cdf(k), law.sf(k - 1)))
 
 
 def nearest(levels: np.ndarray, level: float) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2, kstest
+from scipy.stats import chi2, kstest, kstwo
 
 from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
@@ -53,33 +53,39 @@ def randomized_pit(below: np.ndarray, ties: np.ndarray, count: int, *, seed: int
     return (below + jitter * (ties + 1.0)) / (count + 1.0)
 
 
-def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0) -> PitReport:
-    """Test the PIT of every parameter, and of all together, for uniformity."""
+def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0, fitted_on: int | None = None) -> PitReport:
+    """Test the PIT of every parameter, and of all together, for uniformity.
+
+    A PIT that was made uniform on m other objects (`fitted_on`) carries their chance too: its deviations are as large
+    as those between two samples, n and m, and are judged as such.
+    """
     u = randomized_pit(summary.below, summary.ties, summary.count, seed=seed)
     n, p = u.shape
     cell = np.minimum((u * bins).astype(int), bins - 1)
     histogram = np.array([np.bincount(column, minlength=bins) for column in cell.T])
     statistic = ((histogram - n / bins) ** 2).sum(axis=1) / (n / bins)
-    p_value = chi2.sf(statistic, bins - 1) if n >= 5 * bins else np.full(p, np.nan)
+    excess = 1.0 if fitted_on is None else 1.0 + n / fitted_on  # variance of a bin, fitted over known
+    p_value = chi2.sf(statistic / excess, bins - 1) if n >= 5 * bins else np.full(p, np.nan)
     tests = [kstest(column, "uniform") for column in u.T]
-    ks_p = np.array([test.pvalue for test in tests])
+    ks = np.array([test.statistic for test in tests])
+    ks_p = np.array([test.pvalue for test in tests]) if fitted_on is None else kstwo.sf(ks, max(1, round(n / excess)))
     return PitReport(
         names=summary.names,
         bins=bins,
         histogram=histogram,
         chi2=statistic,
         chi2_p_value=p_value,
-        ks=np.array([test.statistic for test in tests]),
+        ks=ks,
         ks_p_value=ks_p,
         ks_p_bonferroni=np.minimum(1.0, p * ks_p),
         rank_mean=u.mean(axis=0),
         rank_mean_error=u.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(p, np.nan),
         tied=summary.ties.mean(axis=0) / summary.count,
-        pooled=_pooled(cell, bins),
+        pooled=_pooled(cell, bins, excess),
     )
 
 
-def _pooled(cell: np.ndarray, bins: int) -> dict[str, float]:
+def _pooled(cell: np.ndarray, bins: int, excess: float) -> dict[str, float]:
     r"""Pool all parameters: the plain chi2, and a p-value that knows an object's parameters are correlated.
 
     The plain statistic takes n p values for independent, and its chi2 distribution is then wrong. Under uniformity it
@@ -101,5 +107,5 @@ def _pooled(cell: np.ndarray, bins: int) -> dict[str, float]:
     return {
         "chi2": statistic,
         "effective_dof": freedom,
-        "p_value": float(chi2.sf(statistic * first / second, freedom)),
+        "p_value": float(chi2.sf(statistic / excess * first / second, freedom)),
     }

@@ -14,15 +14,23 @@ from kappaflow.errors import UserError
 
 __all__ = ["comparison_table", "parameter_rows"]
 
+_OVERALL = ("overall", "informative", "NLL", "KS failures", "TARP")  # rows that are not of one parameter
+
 
 def comparison_table(verdicts: Mapping[str, Verdict], parameter: str) -> dict[str, Any]:
-    """Compare methods on one parameter and overall: {"parameter", "methods", "rows": [{"quantity", values...}]}.
+    """Compare methods on one parameter, and overall where it says so.
+
+    Returns {"parameter", "methods", "rows": [{"quantity", "of", a value a method}]}.
 
     A value that a method does not have (a PIT of conformal intervals, an NLL without densities) is None.
     """
     columns = {name: _column(verdict, parameter) for name, verdict in verdicts.items()}
     quantities = list(dict.fromkeys(key for column in columns.values() for key in column))
-    rows = [{"quantity": q} | {name: column.get(q) for name, column in columns.items()} for q in quantities]
+    rows = [
+        {"quantity": q, "of": "all" if q.startswith(_OVERALL) else parameter}
+        | {name: column.get(q) for name, column in columns.items()}
+        for q in quantities
+    ]
     return plain({"parameter": parameter, "methods": list(columns), "rows": rows})
 
 
@@ -33,26 +41,26 @@ def _column(verdict: Verdict, parameter: str) -> dict[str, float | None]:
     k, at = covered.names.index(parameter), nearest(covered.levels, 0.9)
     level = f"{covered.levels[at]:g}"
     column: dict[str, float | None] = {
-        f"{parameter} coverage at {x:g}": covered.coverage[i, k] for i, x in enumerate(covered.levels)
+        f"coverage at {x:g}": covered.coverage[i, k] for i, x in enumerate(covered.levels)
     }
-    column[f"overall coverage at {level}"] = covered.overall[at]
+    column[f"overall at {level}"] = covered.overall[at]
     if covered.width_over_prior is not None:
         mean = covered.informative_mean
-        column[f"informative-only coverage at {level}"] = None if mean is None else mean[at]
-        column[f"{parameter} width/prior at {level}"] = covered.width_over_prior[at, k]
+        column[f"informative at {level}"] = None if mean is None else mean[at]
+        column[f"width/prior at {level}"] = covered.width_over_prior[at, k]
         score = verdict.scores.interval_score_over_prior
-        column[f"{parameter} interval score/prior at {level}"] = None if score is None else score[at, k]
+        column[f"interval score/prior at {level}"] = None if score is None else score[at, k]
         crps = verdict.scores.crps_over_prior
-        column[f"{parameter} CRPS/prior"] = None if crps is None else crps[k]
+        column["CRPS/prior"] = None if crps is None else crps[k]
     else:
-        column[f"{parameter} width at {level}"] = covered.width[at, k]
-        column[f"{parameter} interval score at {level}"] = verdict.scores.interval_score[at, k]
-        column[f"{parameter} CRPS"] = None if verdict.scores.crps is None else verdict.scores.crps[k]
+        column[f"width at {level}"] = covered.width[at, k]
+        column[f"interval score at {level}"] = verdict.scores.interval_score[at, k]
+        column["CRPS"] = None if verdict.scores.crps is None else verdict.scores.crps[k]
     column["NLL"] = verdict.scores.nll
     pit = verdict.pit
-    column[f"{parameter} PIT chi2"] = None if pit is None else pit.chi2[k]
-    column[f"{parameter} rank mean"] = None if pit is None else pit.rank_mean[k]
-    column["parameters failing KS"] = None if pit is None else int((pit.ks_p_bonferroni < 0.05).sum())
+    column["PIT chi2"] = None if pit is None else pit.chi2[k]
+    column["rank mean"] = None if pit is None else pit.rank_mean[k]
+    column["KS failures"] = None if pit is None else int((pit.ks_p_bonferroni < 0.05).sum())
     joint = verdict.tarp.get("all")
     column["TARP max deviation"] = None if joint is None else joint.deviation
     column["TARP p-value"] = None if joint is None else joint.p_value

@@ -29,6 +29,7 @@ from kappaflow.errors import UserError
 
 __all__ = ["STAGES", "Settings", "Verdict", "judge", "judge_intervals"]
 
+CURVE = np.linspace(0.02, 0.98, 49)  # levels of the curve of coverage against nominal
 STAGES = 5  # calls of `advance` that one judgement makes
 
 
@@ -66,6 +67,7 @@ class Verdict:
     checks: tuple[dict[str, Any], ...] = ()
     readings: dict[str, str] = field(default_factory=dict)
     outside_prior: np.ndarray | None = None
+    curve: np.ndarray | None = None  # coverage (c, p) at the levels CURVE
 
     @property
     def calibrated(self) -> bool:
@@ -80,6 +82,7 @@ class Verdict:
                 "checks": self.checks,
                 "readings": self.readings,
                 "coverage": self.coverage.to_dict(),
+                "coverage_curve": None if self.curve is None else {"levels": CURVE, "coverage": self.curve},
                 "pit": None if self.pit is None else self.pit.to_dict(),
                 "tarp": {name: report.to_dict() for name, report in self.tarp.items()},
                 "scores": self.scores.to_dict(),
@@ -95,12 +98,14 @@ def judge(
     *,
     covariates: Mapping[str, ArrayLike] | None = None,
     log_prob: ArrayLike | None = None,
+    fitted_on: int | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Verdict:
     """Judge `draws` whole: coverage, width, PIT, TARP, scores and breakdowns.
 
     `covariates` (name -> (n,)) are further quantities to break down by, such as SNR; `log_prob` (n,) the log density
-    of the posterior at the truth, for the NLL; `advance` is called after each of `STAGES` stages.
+    of the posterior at the truth, for the NLL; `fitted_on` the number of other objects that draws were recalibrated
+    on, for whose chance the checks then allow; `advance` is called after each of `STAGES` stages.
     """
     settings = Settings() if settings is None else settings
     extra = check_covariates(covariates or {}, len(draws.truth))
@@ -108,8 +113,8 @@ def judge(
     inside = inside_by_rank(summary.below, summary.ties, summary.count, summary.levels)
     counts = resamples(len(draws.truth), settings.bootstraps, seed=settings.seed)
     advance()
-    covered = coverage_report(summary, inside, counts)
-    pit = pit_report(summary, seed=settings.seed)
+    covered = coverage_report(summary, inside, counts, fitted_on=fitted_on)
+    pit = pit_report(summary, seed=settings.seed, fitted_on=fitted_on)
     scores = score_report(summary, counts, log_prob=log_prob)
     tables = _breakdowns(summary, inside, extra)
     advance()
@@ -129,18 +134,23 @@ def judge(
         checks=_checks(covered, pit, joint, settings.significance),
         readings=_readings(covered, pit, settings.significance),
         outside_prior=draws.outside_prior(),
+        curve=inside_by_rank(summary.below, summary.ties, summary.count, CURVE).mean(axis=1),
     )
 
 
 def judge_intervals(
-    summary: Summary, settings: Settings | None = None, *, covariates: Mapping[str, ArrayLike] | None = None
+    summary: Summary,
+    settings: Settings | None = None,
+    *,
+    covariates: Mapping[str, ArrayLike] | None = None,
+    fitted_on: int | None = None,
 ) -> Verdict:
     """Judge intervals that are not of draws, such as conformal ones: coverage, width, interval score, breakdowns."""
     settings = Settings() if settings is None else settings
     extra = check_covariates(covariates or {}, len(summary.truth))
     inside = inside_by_interval(summary.truth, summary.lower, summary.upper)
     counts = resamples(len(summary.truth), settings.bootstraps, seed=settings.seed)
-    covered = coverage_report(summary, inside, counts)
+    covered = coverage_report(summary, inside, counts, fitted_on=fitted_on)
     return Verdict(
         summary=summary,
         inside=inside,
@@ -190,7 +200,8 @@ def _checks(
         text = f"{failed} of {len(pit.names)} parameters fail KS; worst: {pit.names[worst]}, D = {pit.ks[worst]:.3f}"
         rows.append(("PIT", float(pit.ks_p_bonferroni[worst]), text))
     for name, report in joint.items():
-        if report.references == "local":
+        # The null band is that of draws never fitted: of recalibrated ones TARP is reported, not tested.
+        if report.references == "local" and covered.fitted_on is None:
             text = (
                 f"max |ECP - alpha| {report.deviation:.4f}; a perfect posterior stays below {report.null_deviation:.4f}"
             )
@@ -211,7 +222,8 @@ def _readings(covered: CoverageReport, pit: PitReport | None, significance: floa
         if covered.p_value.size * covered.p_value[worst, k] < significance:
             words.append("covers too " + ("little" if covered.coverage[worst, k] < covered.levels[worst] else "much"))
         if pit is not None:
-            error = 1.0 / np.sqrt(12.0 * covered.objects)  # of the mean of uniform PITs
+            excess = 1.0 if covered.fitted_on is None else 1.0 + covered.objects / covered.fitted_on
+            error = np.sqrt(excess / (12.0 * covered.objects))  # of the mean of uniform PITs
             z = (pit.rank_mean[k] - 0.5) / error
             if 2.0 * norm.sf(abs(z)) * len(covered.names) < significance:
                 words.append("sits too " + ("high" if z < 0 else "low"))

@@ -9,8 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+from cycler import cycler
 from matplotlib.figure import Figure
 
 from kappaflow.storage import written_whole
@@ -21,7 +23,7 @@ __all__ = ["INK", "PALETTE", "QUIET", "save_figure", "style"]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 INK, QUIET = "#22282e", "#8b949c"
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "axes.facecolor": "white",
@@ -34,7 +36,7 @@ _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "axes.prop_cycle": mpl.cycler(color=PALETTE),
+    "axes.prop_cycle": cycler(color=PALETTE),
     "text.color": INK,
     "font.size": 10,
     "xtick.color": INK,
