@@ -278,8 +278,8 @@ def _write(out: Path, content: dict[str, Any], verdicts: dict[str, Verdict], foc
             save_figure(figure, out / f"pit-{_file_name(name)}")
     if any(verdict["tarp"] for verdict in methods.values()):
         save_figure(figures.tarp_curves({k: v for k, v in methods.items() if v["tarp"]}), out / "tarp")
-    save_figure(figures.coverage_against_nominal(methods, focus), out / "coverage")
-    save_figure(figures.width_against_coverage(methods, focus), out / "width-coverage")
+    save_figure(figures.coverage_against_nominal(methods, focus, labels=labels), out / "coverage")
+    save_figure(figures.width_against_coverage(methods, focus, labels=labels), out / "width-coverage")
     with written_whole(out / "verdict.json") as part:
         part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 

@@ -97,7 +97,9 @@ def _tarp_line(axes: Axes, alpha: np.ndarray, label: str, report: Mapping[str, A
         axes.fill_between(alpha, *(interval - alpha), color=colour, alpha=0.18, lw=0)
 
 
-def coverage_against_nominal(verdicts: Mapping[str, Verdict], parameter: str) -> Figure:
+def coverage_against_nominal(
+    verdicts: Mapping[str, Verdict], parameter: str, *, labels: Mapping[str, str] | None = None
+) -> Figure:
     """Coverage minus nominal level, a panel a method: `parameter` bold with Wilson bars, the others thin.
 
     Grey: the 95 % range of an exact posterior's coverage at this number of objects.
@@ -108,7 +110,8 @@ def coverage_against_nominal(verdicts: Mapping[str, Verdict], parameter: str) ->
         figure = Figure(figsize=(3.7 * columns + 0.5, 3.0 * rows + 0.5), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         for (name, verdict), axes in zip(verdicts.items(), panels.flat, strict=False):
-            _coverage_panel(axes, verdict["coverage"], verdict["coverage_curve"], parameter)
+            label = f"{(labels or {}).get(parameter, parameter)} [Wilson 95 %]"
+            _coverage_panel(axes, verdict, parameter, label)
             axes.set_title(name, loc="left")
         for axes in panels.flat[len(verdicts) :]:
             axes.set_visible(False)
@@ -118,7 +121,8 @@ def coverage_against_nominal(verdicts: Mapping[str, Verdict], parameter: str) ->
     return figure
 
 
-def _coverage_panel(axes: Axes, covered: Mapping[str, Any], curve: Mapping[str, Any] | None, parameter: str) -> None:
+def _coverage_panel(axes: Axes, verdict: Verdict, parameter: str, label: str) -> None:
+    covered, curve = verdict["coverage"], verdict["coverage_curve"]
     levels, share = np.array(covered["levels"]), np.array(covered["coverage"])
     k, n = covered["names"].index(parameter), covered["objects"]
     grid = np.linspace(0.01, 0.99, 99)
@@ -133,13 +137,13 @@ def _coverage_panel(axes: Axes, covered: Mapping[str, Any], curve: Mapping[str, 
         axes.plot(at, all_[:, k] - at, color=PALETTE[0], lw=1.8)
     gap = share[:, k] - levels
     reach = np.abs([np.array(covered["wilson_low"])[:, k], np.array(covered["wilson_high"])[:, k]] - share[:, k])
-    axes.errorbar(
-        levels, gap, yerr=reach, fmt="o", ms=4, color=PALETTE[0], capsize=2, label=f"{parameter} [Wilson 95 %]"
-    )
+    axes.errorbar(levels, gap, yerr=reach, fmt="o", ms=4, color=PALETTE[0], capsize=2, label=label)
     axes.set_xlim(0.0, 1.0)
 
 
-def width_against_coverage(verdicts: Mapping[str, Verdict], parameter: str) -> Figure:
+def width_against_coverage(
+    verdicts: Mapping[str, Verdict], parameter: str, *, labels: Mapping[str, str] | None = None
+) -> Figure:
     """Median width against coverage at the level nearest 0.9: of `parameter` for several methods, of all for one.
 
     The best method is on the dashed line and as low as can be.
@@ -154,8 +158,10 @@ def width_against_coverage(verdicts: Mapping[str, Verdict], parameter: str) -> F
             look = i % len(PALETTE) if several else 0
             bars: dict[str, Any] = {"xerr": point["dx"], "yerr": point["dy"], "fmt": "osD^vP"[look]}
             label = point["name"] if several else None
+            point["name"] = (labels or {}).get(point["name"], point["name"])
             axes.errorbar(point["x"], point["y"], ms=6, capsize=2, lw=1.0, color=PALETTE[look], label=label, **bars)
-        axes.set_xlabel(f"coverage at nominal {level:g}" + (f", {parameter}" if several else ""))
+        of = f" of {(labels or {}).get(parameter, parameter)}" if several else ""
+        axes.set_xlabel(f"coverage{of} at nominal {level:g}")
         axes.set_ylabel(f"median width at {level:g}" + (" / prior" if over_prior else ""))
         axes.set_ylim(0.0, 1.12 * max(point["y"] for point in points) or 1.0)
         axes.margins(x=0.15)
