@@ -48,9 +48,7 @@ def _add(first: Segment, second: Segment) -> tuple[Segment, np.ndarray]:
         own = pixel_edges(second.wavelength)
         flux, error, fraction = overlap_mean(second.flux, second.error, second.good, own, edges)
         seen = fraction >= MIN_FRACTION
-        everything = np.ones(len(first), bool)
-        zero = np.zeros(len(first))
-        extra = overlap_mean(zero, zero, everything, edges, own)[2] < MIN_FRACTION
+        extra = _uncovered(own, edges, second.wavelength)
     both, only = first.good & seen, ~first.good & seen
     z = (first.flux[both] - flux[both]) / np.hypot(first.error[both], error[both])
     mean, sigma = first.flux.copy(), first.error.copy()
@@ -65,6 +63,15 @@ def _add(first: Segment, second: Segment) -> tuple[Segment, np.ndarray]:
         for a, b in ((mean, second.flux), (sigma, second.error), (first.good | seen, second.good))
     ]
     return Segment(wave[order], *joined, meta=first.meta), z
+
+
+def _uncovered(own: np.ndarray, edges: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Which pixels `own` (n, 2) have their centre in none of the pixels `edges` (m, 2), and mostly lie outside them."""
+    zero = np.zeros(len(edges))
+    covered = overlap_mean(zero, zero, zero == 0, edges, own)[2]
+    below = np.searchsorted(edges[:, 0], centres, side="right") - 1
+    inside = (below >= 0) & (centres <= edges[np.maximum(below, 0), 1])
+    return ~inside & (covered < MIN_FRACTION)
 
 
 def _same(a: np.ndarray, b: np.ndarray, edges: np.ndarray) -> bool:

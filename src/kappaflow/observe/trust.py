@@ -77,12 +77,12 @@ def snr_check(snr: float) -> Check:
     """Median SNR per pixel against the range the networks were trained on; within 20 % beyond it is a warning."""
     low, high = SNR.low, SNR.high
     if low <= snr <= high:
-        return Check("SNR", snr, "pass", f"SNR {snr:.1f} lies inside the trained range {low:g}-{high:g}.")
+        return Check("SNR", snr, "pass", f"SNR {snr:.1f} lies inside the trained range, {low:g} to {high:g}.")
     near = 0.8 * low <= snr <= 1.2 * high
     side = "below" if not snr > high else "above"
     advice = "the network extrapolates" if near else "do not use this posterior"
     verdict: Verdict = "warn" if near else "fail"
-    return Check("SNR", snr, verdict, f"SNR {snr:.1f} lies {side} the trained range {low:g}-{high:g}: {advice}.")
+    return Check("SNR", snr, verdict, f"SNR {snr:.1f} lies {side} the trained range, {low:g} to {high:g}: {advice}.")
 
 
 def coverage_check(mask: np.ndarray) -> Check:

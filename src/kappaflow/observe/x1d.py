@@ -17,6 +17,7 @@ from astropy.io import fits
 
 from kappaflow.errors import UserError
 from kappaflow.observe.columns import Columns
+from kappaflow.observe.soundness import sound_fits
 
 __all__ = ["LARGEST_FILE", "is_fits", "read_fits"]
 
@@ -44,6 +45,7 @@ def read_fits(where: str, data: bytes) -> list[Columns]:
     """Every spectrum in the tables of a FITS file: one a row where columns are 2-D (time series), else one a table."""
     if data.startswith(b"\x1f\x8b"):
         data = _gunzip(where, data)
+    data = sound_fits(where, data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say, a broken file says again below as an error
