@@ -240,7 +240,7 @@ def test_the_error_fit_describes_real_arrays_to_a_tenth():
 
 @real_data
 def test_real_masks_lie_inside_the_family():
-    """Good fraction, number of bad runs and bad fraction on NRS1 of a real mask are within what is drawn for its flux."""
+    """Good fraction, number of bad runs and bad share of NRS1 of a real mask are within what is drawn."""
     for spectrum in read_spectra(SPECTRA):
         outside = (spectrum.wavelength < 3.684) | (spectrum.wavelength > 3.788)
         wavelength, good = spectrum.wavelength[outside], spectrum.good[outside]

@@ -1,5 +1,6 @@
 """Every fault really happens here: kills, full disks, damaged files, rivals, lost workers; the bytes stay the same."""
 
+import multiprocessing
 import os
 import random
 import resource
@@ -41,7 +42,7 @@ def load(pixels, pace, recipe):
     return ToyModel(pixels, pace)
 
 
-def run(directory, shards, *, pace=0.0, resume=False, backend=1, recipe=TOY):
+def run(directory, shards, *, pace=0.0, resume=False, backend=None, recipe=TOY):
     model = partial(load, PIXELS, pace)
     return simulate_directory(directory, recipe, shards * SHARD_SIZE, resume=resume, backend=backend, load=model)
 
@@ -234,6 +235,23 @@ def test_a_claim_is_exclusive_and_dies_with_its_process(tmp_path):
 
 def test_several_processes_make_the_same_bytes(tmp_path, whole):
     run(tmp_path, ALL, backend=2)
+    assert content(tmp_path) == content(whole)
+
+
+def test_a_killed_worker_process_is_one_clear_line_and_nothing_is_lost(tmp_path, whole):
+    def kill_one():
+        while count(tmp_path) < 3:
+            time.sleep(0.005)
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    with pytest.raises(UserError, match="a worker process died"):
+        run(tmp_path, ALL, pace=0.1, backend=2)
+    killer.join(timeout=5)
+    assert 3 <= count(tmp_path) < ALL
+    assert not multiprocessing.active_children()
+    run(tmp_path, ALL, resume=True)
     assert content(tmp_path) == content(whole)
 
 

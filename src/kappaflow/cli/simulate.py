@@ -99,7 +99,7 @@ def simulate(
     broadening: Annotated[str, typer.Option(help="Half-width scale and exponent shift.")] = "1.0,0.0",
     masks: Annotated[Path | None, typer.Option(help="Folder of your own masks, kept for training.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue, and re-make damaged shards.")] = False,
-    workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Processes on this machine (default: its processors).")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
     check: Annotated[Path | None, typer.Option(help="Only verify every shard of this directory.")] = None,
     toy: Annotated[bool, typer.Option("--toy", help="Made-up spectra, to try out a cluster or a disk.")] = False,
@@ -110,8 +110,8 @@ def simulate(
         return _check(check, as_json)
     if out is None:
         raise UserError("--out: missing; give the directory of the shards (or --check DIR)")
-    if workers < 1:
-        raise UserError(f"--workers {workers}: expected at least 1")
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers {workers}: expected a number of processes, or 0 for this one")
     import numpy as np
 
     from kappaflow.config import preset as preset_named

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kappaflow.errors import UserError
 from kappaflow.simulate.directory import shard_path, write_bytes
 from kappaflow.simulate.prior import SHARD_SIZE
 from kappaflow.simulate.recipe import Model
+from kappaflow.simulate.run import Job
 from kappaflow.simulate.shard import damage
-
-if TYPE_CHECKING:
-    from kappaflow.simulate.run import Job
 
 __all__ = ["fill_on_cluster"]
 

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, Thr
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,15 @@ def simulate_directory(
     *,
     seed: int = 0,
     resume: bool = False,
-    backend: str | int = 1,
+    backend: str | int | None = None,
     load: Callable[[Recipe], Model] = load_model,
 ) -> dict[str, Any]:
     """Simulate at least `n` spectra, in whole shards, into the directory `out`.
 
     Parameters
     ----------
-    backend : number of processes on this machine, or the address of a Dask scheduler
+    backend : number of processes on this machine (0: this one), or the address of a Dask scheduler; by default one
+        process for each processor, or this process where there is a GPU
     load : makes the forward model from the recipe; must be picklable when other processes use it
 
     Returns
@@ -65,6 +67,7 @@ def simulate_directory(
         raise UserError(f"{out}: a file; expected a directory")
     model = load(recipe)
     plan = make_plan(recipe, seed, model)
+    backend = _default_backend(recipe) if backend is None else backend
     shards = -(-n // SHARD_SIZE)
     directory.mkdir(parents=True, exist_ok=True)
     claims = Claims(directory)
@@ -77,10 +80,10 @@ def simulate_directory(
                 from kappaflow.simulate.cluster import fill_on_cluster
 
                 fill_on_cluster(backend, directory, job, todo, advance)
-            elif backend == 1 or len(todo) < 2:
+            elif backend == 0:
                 fill(directory, job, model, todo, claims, advance)
-            else:
-                _fill_with_processes(backend, directory, job, todo, advance)
+            elif todo:
+                _fill_with_processes(min(backend, len(todo)), directory, job, todo, advance)
     finally:
         claims.close()
     seconds = time.monotonic() - start
@@ -155,23 +158,65 @@ def _write(directory: Path, index: int, content: bytes, claims: Claims) -> None:
     claims.release(index)
 
 
+def _default_backend(recipe: Recipe) -> int:
+    """One process for each processor; this process for a model that needs none, and on a GPU, which one fills."""
+    if recipe.model == "toy":
+        return 0
+    import jax
+
+    return len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 0
+
+
+# The tables are prepared with linear algebra whose last bits depend on its number of threads: one, so that the bytes
+# do not depend on the machine's processors. Dask starts its workers with the first three, too. The last is XLA's:
+# several processes of one thread use the processors better than one process of several.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PJRT_NPROC": "1",
+}
+
+
+@contextmanager
+def _environment(settings: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for the processes started inside."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_stop: Event | None = None  # in a process of `_fill_with_processes`: set when another one failed
+
+
+def _start(stop: Event) -> None:
+    global _stop
+    _stop = stop
+
+
 def _fill_with_processes(
     processes: int, directory: Path, job: Job, todo: list[int], advance: Callable[..., None]
 ) -> None:
     """Fill the directory from several processes, which share the work by its claims."""
     before = {i: _stamp(directory, i) for i in todo}
-    cpus = sorted(os.sched_getaffinity(0))
-    shares = [cpus[k * len(cpus) // processes : (k + 1) * len(cpus) // processes] or cpus for k in range(processes)]
     context = multiprocessing.get_context("spawn")  # a fork would inherit JAX's threads in an unknown state
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        running = [pool.submit(_fill_alone, directory, job, todo, share, os.getpid()) for share in shares]
+    stop = context.Event()
+    advance(0, note="loading and compiling")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(stop,)) as pool:
+        with _environment(ONE_THREAD):
+            running = [pool.submit(_fill_alone, directory, job, todo, os.getpid()) for _ in range(processes)]
         try:
             while before:
-                done = wait(running, timeout=POLL, return_when=FIRST_EXCEPTION).done
-                for future in done:
+                for future in wait(running, timeout=POLL, return_when=FIRST_EXCEPTION).done:
                     future.result()
-                made = [i for i, stamp in before.items() if _stamp(directory, i) != stamp]
-                for index in made:
+                for index in [i for i, stamp in before.items() if _stamp(directory, i) != stamp]:
                     del before[index]
                     advance(SHARD_SIZE)
         except BrokenProcessPool:
@@ -179,19 +224,28 @@ def _fill_with_processes(
                 f"{directory}: a worker process died (killed, or out of memory); every finished shard is safe: "
                 "run the same command with --resume, with fewer --workers if memory was short"
             ) from None
+        finally:
+            if before:
+                stop.set()
 
 
-def _fill_alone(directory: Path, job: Job, todo: list[int], cpus: list[int], parent: int) -> None:
-    """Fill in a process of its own, on its share of the processors, until done or orphaned."""
-    os.sched_setaffinity(0, cpus)
+def _fill_alone(directory: Path, job: Job, todo: list[int], parent: int) -> None:
+    """Fill in a process of its own until all is done, another one failed, or the parent is gone."""
     model = job.load(job.plan.recipe)
 
     def advance(steps: int) -> None:
-        if os.getppid() != parent:
-            os._exit(1)  # the parent was killed: nobody wants the rest
+        if os.getppid() != parent or (_stop is not None and _stop.is_set()):
+            raise _UnwantedError
 
     claims = Claims(directory)
     try:
         fill(directory, job, model, todo, claims, advance)
+    except _UnwantedError:
+        if os.getppid() != parent:
+            os._exit(1)  # the parent was killed: nobody is left to end this process
     finally:
         claims.close()
+
+
+class _UnwantedError(Exception):
+    """Nobody wants the rest of the shards."""
