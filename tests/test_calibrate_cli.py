@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from calibration_toy import boxed
 
+from kappaflow.calibrate import coverage
 from kappaflow.cli import main
 from kappaflow.cli.calibrate import repeat_options
 from kappaflow.cli.draws_file import Method, read_method, write_method
@@ -218,3 +219,46 @@ def test_a_hdf5_file_of_other_things_is_refused(tmp_path):
     (tmp_path / "b.h5").write_bytes(b"not HDF5")
     with pytest.raises(UserError, match="unreadable"):
         read_method(tmp_path / "b.h5")
+
+
+def test_networks_on_held_out_shards_are_drawn_from_judged_and_their_draws_kept(tmp_path, monkeypatch, capsys):
+    """Two tiny networks, pooled; the file of draws that is kept gives the same coverage as the networks did."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kappaflow.plots.save_figure", lambda *_: None)  # drawn in the tests above
+
+    def command(*args):
+        monkeypatch.setattr(sys, "argv", ["kappaflow", *args])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 0, capsys.readouterr().err
+
+    for name, seed, n in (("train", "0", "256"), ("test", "1", "128")):
+        command("simulate", "--out", name, "--n", n, "--toy", "--seed", seed, "--preset", "tiny")
+    for seed in "01":
+        command("train", "--data", "train", "--out", f"net{seed}", "--epochs", "1", "--seed", seed)
+    networks = [
+        "--data",
+        "test",
+        "--model",
+        "net0",
+        "net1",
+        "--samples",
+        "60",
+        "--n",
+        "100",
+        "--save-draws",
+        "kept.npz",
+    ]
+    code, _, err = run(monkeypatch, capsys, *networks, "--out", "v", "--levels", "0.5,0.9", *QUICK)
+    assert code == 0, err
+    found = json.loads((tmp_path / "v" / "verdict.json").read_text())["methods"]["ensemble of 2"]
+    assert found["coverage"]["objects"] == 100
+    assert found["scores"]["nll"] is not None
+    assert "SNR" in found["breakdown"]
+    assert found["draws_outside_prior"] == [0] * 15
+    kept = read_method(tmp_path / "kept.npz")
+    again = coverage(kept.draws.truth, kept.draws.draws, [0.5, 0.9])
+    np.testing.assert_allclose(again.coverage, found["coverage"]["coverage"])
+    assert len(np.unique(kept.draws.draws[:, 0, 5])) == 100  # no object got another's random numbers

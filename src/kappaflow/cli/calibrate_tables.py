@@ -29,9 +29,8 @@ def print_verdict(content: dict[str, Any]) -> None:
         )
         for check in verdict["checks"]:
             mark = "[green]pass[/green]" if check["passed"] else "[red]fail[/red]"
-            console.print(
-                f"  {mark}  {escape(check['check'])}: {escape(check['finding'])} (p = {check['p_value']:.2g})"
-            )
+            text = f"{check['check']}: {check['finding']} (p = {check['p_value']:.2g})"
+            console.print(f"  {mark}  {escape(text)}", soft_wrap=True)
         readings = verdict["readings"]
         for fault in dict.fromkeys(text for text in readings.values() if text != "sound"):
             names = ", ".join(name for name, text in readings.items() if text == fault)
@@ -51,7 +50,7 @@ def _number(value: float | None) -> str:
 
 
 def _comparison(comparison: dict[str, Any]) -> Table:
-    table = _table(f"{comparison['parameter']}, and all parameters together where it says so")
+    table = _table(f"{comparison['parameter']}; all parameters where it says so")
     table.add_column("", no_wrap=True)
     for name in comparison["methods"]:
         table.add_column(escape(name), justify="right")
