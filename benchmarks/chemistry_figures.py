@@ -126,14 +126,14 @@ def benchmarks(data, out):
         log_p, T, theirs = read_fastchem(folder / file)
         inside = (log_p >= -5) & (log_p <= 3) & (T >= 150) & (T <= 3500)
         log_p, T, theirs = log_p[inside], T[inside], theirs[inside]
-        ours = lookup(log_p, T, co=10 ** (8.43 - 8.69))
+        ours = lookup(log_p, T, co=10 ** (8.46 - 8.69))
         result[file] = summary(ours, theirs)
         for s, name in enumerate(SPECIES):
             axis.plot(ours[:, s], log_p, color=COLOURS[name], lw=1, label=LABELS[name])
             axis.plot(theirs[:, s], log_p, ".", color=COLOURS[name], ms=3)
         if rainout:
             log_p, T, rained = read_fastchem(folder / rainout)
-            result[rainout] = summary(lookup(log_p, T, co=10 ** (8.43 - 8.69)), rained)
+            result[rainout] = summary(lookup(log_p, T, co=10 ** (8.46 - 8.69)), rained)
             for s, name in enumerate(SPECIES):
                 axis.plot(rained[:, s], log_p, ":", color=COLOURS[name], lw=1.2)
         axis.set(title=title, xlabel="log$_{10}$ VMR", xlim=(-12, -2.5))
