@@ -72,7 +72,8 @@ def _train(batches: Batches, recipe: Recipe, out: Path, options: dict[str, Any])
 
         with progress(f"training {out.name}", int(60 * run.minutes), unit="s", done=int(shown[0])) as advance:
             checkpoint = trainer.fit(report=tick)
-    return {"network": str(out / FILE), "recipe": recipe.name, **checkpoint.metrics}
+    # Of several processes one speaks.
+    return {"network": str(out / FILE), "recipe": recipe.name, **checkpoint.metrics} if machine.rank == 0 else {}
 
 
 def train(
@@ -87,8 +88,8 @@ def train(
         float | None, typer.Option(help="Budget: the schedule ends when it does (not to the bit).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
-    accelerator: Annotated[str, typer.Option(help="cpu, or a GPU through Lightning Fabric: cuda, mps, auto.")] = "cpu",
-    devices: Annotated[int, typer.Option(min=1, help="Number of GPUs.")] = 1,
+    accelerator: Annotated[str, typer.Option(help="cpu, or a GPU through Lightning Fabric: cuda.")] = "cpu",
+    devices: Annotated[int, typer.Option(min=1, help="Number of GPUs (or of CPU processes).")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; fixes the sums to the bit.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -111,9 +112,9 @@ def train(
         "tensorboard": tensorboard,
     }
     result = _train(batches, recipe_for(recipe, batches.card.preset), out, options)
-    if as_json:
+    if as_json and result:
         print(json.dumps(result))
-    else:
+    elif result:
         print(
             f"{result['network']}: validation loss {result['validation']:.3f} nats (epoch {result['epoch']} of "
             f"{result['epochs']}), {result['spectra']:,} spectra in {result['seconds']:.0f} s; {result['ended']}"

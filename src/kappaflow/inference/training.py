@@ -200,7 +200,9 @@ class Trainer:
 
     def _end_epoch(self, ended: bool) -> None:
         state, config = self.state, self.run.recipe.training
-        score = self._validate()
+        score = float(
+            self.place.mean(torch.tensor(self._validate(), dtype=torch.double))
+        )  # every process decides on the same number
         row = {
             "epoch": len(state.history) + 1,
             "step": state.step,
@@ -271,8 +273,9 @@ class Trainer:
         done = self.state.step - first
         if self.run.minutes is None or self.state.finished or done < MEASURED or done % MEASURED:
             return
-        left = 60 * self.run.minutes - self.state.seconds
-        self.state.plan = self.state.plan.redrawn(self.state.step, left, elapsed / done)
+        clock = torch.tensor([60 * self.run.minutes - self.state.seconds, elapsed / done], dtype=torch.double)
+        left, pace = self.place.mean(clock).tolist()  # one clock for all processes
+        self.state.plan = self.state.plan.redrawn(self.state.step, left, pace)
 
     def _save(self) -> float:
         if self.place.rank == 0:

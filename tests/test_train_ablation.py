@@ -1,0 +1,80 @@
+"""The ablation script on a toy: every arm runs, is scored, and a killed table goes on where it was."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from inference_toy import batches, exact, small, spectra
+
+from kappaflow.inference import PIECES, Batch
+
+FILE = Path(__file__).parents[1] / "benchmarks" / "ablation.py"
+
+
+@pytest.fixture(scope="module")
+def ablation():
+    spec = importlib.util.spec_from_file_location("ablation", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def observed():
+    theta, flux = spectra(100, 9)
+    noisy = flux + np.random.default_rng(0).normal(size=flux.shape)
+    return Batch(theta, noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(100))
+
+
+def test_the_table_has_an_arm_for_every_piece(ablation):
+    table = ablation.arms(small(), small("paper"), (), half=True)
+    assert len(table) == len(PIECES) + 3
+    assert list(ablation.arms(small(), small("paper"), ("EMA", "paper"), half=False)) == ["without EMA", "paper"]
+
+
+def test_arms_are_trained_scored_and_not_run_twice(ablation, observed, tmp_path):
+    torch.set_num_threads(1)
+    words = ["--data", "-", "--test", "-", "--out", str(tmp_path), "--minutes", "0.02", "--draws", "50"]
+    given = ablation.options().parse_args(words)
+    table = ablation.arms(small(), small("paper"), ("kappaflow", "EMA"), half=False)
+    rows = ablation.ablate(table, lambda share: batches(600), observed, given)
+    assert json.loads((tmp_path / "ablation.json").read_text()) == rows
+    assert (tmp_path / "ablation.md").read_text().count("\n") == 4
+    before = (tmp_path / "kappaflow" / "network.safetensors").stat().st_mtime_ns
+    ablation.ablate(table, lambda share: batches(600), observed, given)
+    assert (tmp_path / "kappaflow" / "network.safetensors").stat().st_mtime_ns == before
+
+
+class Exact:
+    """The exact posterior of the toy (uncut by the box), too wide or too narrow by a factor."""
+
+    names, box = ("a", "b"), batches(50).card.box
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def sample_batch(self, flux, error, mask, n, seed):
+        rng = np.random.default_rng(seed)
+        means, (_, covariance) = np.stack([exact(f)[0] for f in flux]), exact(flux[0])
+        noise = rng.multivariate_normal(np.zeros(2), covariance, size=(len(flux), n))
+        return means[:, None] + self.factor * noise
+
+    def log_prob_batch(self, theta, flux, error, mask):
+        return np.zeros(len(theta))
+
+
+def test_scores_tell_an_exact_posterior_from_a_wide_and_a_narrow_one(ablation):
+    theta, flux = spectra(2000, 9)
+    theta, flux = theta * 0.5, 10 + (flux - 10) * 0.5  # away from the walls, where the cut does not matter
+    noisy = flux + np.random.default_rng(0).normal(size=flux.shape)
+    many = Batch(theta, noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(2000))
+    right, wide, narrow = (ablation.score(Exact(f), many, 400) for f in (1.0, 2.0, 0.5))
+    assert right["coverage"]["0.90"] == pytest.approx(0.90, abs=0.025)
+    assert wide["coverage"]["0.90"] > 0.95
+    assert narrow["coverage"]["0.90"] < 0.7
+    assert right["interval_score"] < min(wide["interval_score"], narrow["interval_score"])
