@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +59,7 @@ class ForwardModel:
     wavelength: np.ndarray  # um, centres of the pixels
     chip: np.ndarray  # per pixel: 0 on NRS1, 1 on NRS2
     meta: Mapping[str, Any]
+    threads: int = os.cpu_count() or 1  # chunks computed at once
 
     @classmethod
     def load(
@@ -107,17 +110,22 @@ class ForwardModel:
             choices, member = np.unique(rows, axis=0, return_inverse=True)
             for i, choice in enumerate(choices):
                 self._fill(flux, np.flatnonzero(member.ravel() == i), flat, coefficients, choice)
-        return flux.reshape(*values.shape[:-1], -1)
+        return flux.reshape(*values.shape[:-1], self.wavelength.size)
 
     def _fill(
         self, flux: np.ndarray, which: np.ndarray, theta: np.ndarray, field: np.ndarray, lists: np.ndarray
     ) -> None:
         """Compute the spectra `which`, in chunks of the compiled sizes, into `flux`."""
-        for first in range(0, which.size, CHUNK):
-            part = which[first : first + CHUNK]
+
+        def fill(part: np.ndarray) -> None:
             size = next(s for s in SIZES if s >= part.size)
             padded = np.concatenate([part, np.repeat(part[-1:], size - part.size)])
             flux[part] = np.asarray(_compiled(theta[padded], field[padded], lists, self.tables))[: part.size]
+
+        parts = [which[first : first + CHUNK] for first in range(0, which.size, CHUNK)]
+        # XLA runs a chunk on one core, its loops being short; the cores share the chunks instead.
+        with ThreadPoolExecutor(max(1, min(self.threads, len(parts)))) as pool:
+            list(pool.map(fill, parts))
 
     def clamped(self, theta: ArrayLike) -> np.ndarray:
         """Count the layers outside the opacity table's temperatures, (..., 2): colder, hotter.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 from scipy.special import erf
 
@@ -49,8 +50,10 @@ class Detector(NamedTuple):
     wavelength: Array  # (pixel,), um
     step: Array  # (), d ln(lambda) of the modelling grid
     offsets: Array  # (tap,), integers in units of `step`
-    window: Array  # (group, width), indices into the modelling grid
-    matrix: Array  # (group, width, GROUP)
+    rotation: Array  # (2, point), nodes and weights of the rotation profile
+    first: Array  # (group,), index into the modelling grid where each group of pixels begins to see
+    matrix: Array  # (group, width, GROUP), line-spread function and pixel in one
+    place: Array  # (pixel,), position of each pixel among the groups
 
 
 def resolving_power(wavelength: np.ndarray) -> np.ndarray:
@@ -96,9 +99,6 @@ def rotation_rule(points: int = ROTATION_POINTS) -> tuple[np.ndarray, np.ndarray
     return nodes, vectors[0] ** 2
 
 
-NODES, WEIGHTS = rotation_rule()
-
-
 def _spread(distance: Float[Array, ...]) -> Float[Array, ...]:
     """Quadratic B-spline: positive, sums to one and has the variance 1/4 at any sub-step shift, smooth in the shift."""
     a = jnp.abs(distance)
@@ -109,8 +109,9 @@ def doppler_kernel(parts: Detector, v_r: Float[Array, ...], v_sin_i: Float[Array
     """Weight of every neighbour in the spectrum shifted by `v_r` and broadened by `v_sin_i` [km/s]; they sum to one."""
     shift = jnp.log1p(v_r / KM) / parts.step
     breadth = v_sin_i / KM / parts.step
-    centre = shift[..., None] + breadth[..., None] * NODES  # (..., point)
-    return jnp.sum(WEIGHTS * _spread(parts.offsets[:, None] - centre[..., None, :]), axis=-1)
+    nodes, weights = parts.rotation
+    centre = shift[..., None] + breadth[..., None] * nodes  # (..., point)
+    return jnp.sum(weights * _spread(parts.offsets[:, None] - centre[..., None, :]), axis=-1)
 
 
 def observe(
@@ -122,8 +123,14 @@ def observe(
     padded = jnp.pad(flux, ((0, 0), (taps // 2, taps // 2)), mode="edge")
     # Towards higher wavenumber the wavelength falls: a redshift brings in what was at the higher index.
     moved = sum(kernel[:, j, None] * padded[:, j : j + points] for j in range(taps))
-    pixels = jnp.einsum("bgw,gwp->bgp", moved[:, parts.window], parts.matrix, precision="highest")
-    return pixels.reshape(flux.shape[0], -1)[:, : parts.wavelength.shape[0]]
+    width = parts.matrix.shape[1]
+
+    def group(of_group: tuple[Array, Array]) -> Float[Array, "batch GROUP"]:
+        first, matrix = of_group
+        return jnp.dot(lax.dynamic_slice_in_dim(moved, first, width, axis=1), matrix, precision="highest")
+
+    pixels = lax.map(group, (parts.first, parts.matrix))  # group, batch, pixel of the group
+    return jnp.moveaxis(pixels, 0, 1).reshape(flux.shape[0], -1)[:, parts.place]
 
 
 def gain(chip: np.ndarray, sigma_cal: np.ndarray, normal: np.ndarray) -> np.ndarray:
@@ -135,29 +142,36 @@ def detector(nu: np.ndarray, binning: int) -> Detector:
     """Prepare the chain for the grid `nu` [cm-1], ascending, uniform in log, and pixels averaged by `binning`."""
     log_wave = -np.log(nu) + np.log(1e4)  # um
     step = (log_wave[0] - log_wave[-1]) / (nu.size - 1)
-    (low, high), _ = pixel_grid(binning)
+    (low, high), chip = pixel_grid(binning)
     taps = int(np.ceil(V_MAX / KM / step + 1.5))
     centre = 0.5 * (low + high)
     # What the sub-step spreading of the Doppler kernel adds is taken off here, down to a floor that a coarse grid sets.
     sigma = 1 / (resolving_power(centre) * np.sqrt(8 * np.log(2)))
     sigma = np.sqrt(np.maximum(sigma**2 - step**2 / 4, (0.3 * step) ** 2))
-    windows, blocks = [], []
-    groups = range(0, centre.size, GROUP)
-    width = max(_extent(log_wave, low[g : g + GROUP], high[g : g + GROUP], sigma[g : g + GROUP])[1] for g in groups)
-    for g in groups:
-        part = slice(g, g + GROUP)
-        first = min(_extent(log_wave, low[part], high[part], sigma[part])[0], nu.size - width)
+    # No group straddles the gap: its window would be as wide as the gap.
+    groups = [part for c in (0, 1) for part in _cut(np.flatnonzero(chip == c))]
+    extents = [_extent(log_wave, low[g], high[g], sigma[g]) for g in groups]
+    width = max(count for _, count in extents)
+    firsts = [min(first, nu.size - width) for first, _ in extents]
+    matrix = np.zeros((len(groups), width, GROUP))
+    place = np.zeros(centre.size, int)
+    for i, (g, first) in enumerate(zip(groups, firsts, strict=True)):
         index = np.arange(first, first + width)
-        weights = _weights(log_wave[index], np.log(low[part]), np.log(high[part]), sigma[part])
-        windows.append(index)
-        blocks.append(np.pad(weights, ((0, 0), (0, GROUP - weights.shape[1]))))
+        matrix[i, :, : g.size] = _weights(log_wave[index], np.log(low[g]), np.log(high[g]), sigma[g])
+        place[g] = i * GROUP + np.arange(g.size)
     return Detector(
         wavelength=jnp.asarray(centre),
         step=jnp.asarray(step),
         offsets=jnp.arange(-taps, taps + 1),
-        window=jnp.asarray(np.stack(windows)),
-        matrix=jnp.asarray(np.stack(blocks)),
+        rotation=jnp.asarray(np.stack(rotation_rule())),
+        first=jnp.asarray(firsts),
+        matrix=jnp.asarray(matrix),
+        place=jnp.asarray(place),
     )
+
+
+def _cut(pixels: np.ndarray) -> list[np.ndarray]:
+    return [pixels[i : i + GROUP] for i in range(0, pixels.size, GROUP)]
 
 
 def _extent(log_wave: np.ndarray, low: np.ndarray, high: np.ndarray, sigma: np.ndarray) -> tuple[int, int]:

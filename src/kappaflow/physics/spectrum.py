@@ -6,11 +6,11 @@ layer from the top down for a whole batch of spectra, so that what is being work
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -22,7 +22,7 @@ from kappaflow.physics.continuum import CIATable, ln_cia
 from kappaflow.physics.detector import Detector, doppler_kernel, observe
 from kappaflow.physics.opacity import TemperatureGrid, temperature_weights
 from kappaflow.physics.temperature import Hermite, profile
-from kappaflow.physics.transfer import QUADRATURE, Quadrature, descend, planck, start
+from kappaflow.physics.transfer import QUADRATURE, Column, Quadrature, descend, planck, start
 
 __all__ = [
     "Atmosphere",
@@ -38,6 +38,7 @@ __all__ = [
 
 # erg s-1 cm-2 / cm-1 at the surface of a Jupiter radius -> mJy at 10 pc
 TO_MJY = 1e26 / C * (R_JUP / (10 * PARSEC)) ** 2
+LN10 = math.log(10.0)
 H2, HE = COLUMNS.index("H2"), COLUMNS.index("He")
 
 
@@ -109,14 +110,14 @@ def atmosphere(theta: Float[Array, " 15"], lists: Int[Array, " 6"], tables: Tabl
 def column_density(air: cloud.Air, log_g: Float[Array, ""]) -> Float[Array, " layer"]:
     """Ln of the molecules per cm2 in each layer: dP / (mu g), in logarithms: the numbers leave single precision."""
     thickness = jnp.log(2 * jnp.sinh(air.log_ratio / 2) * air.pressure)
-    return thickness - jnp.log(air.mu) - np.log(10.0) * log_g + np.log(BAR / AMU)
+    return thickness - jnp.log(air.mu) - LN10 * log_g + math.log(BAR / AMU)
 
 
 def cia_depth(
     table: CIATable, air: cloud.Air, ln_vmr: Float[Array, "species layer"], ln_column: Float[Array, " layer"], nu: Array
 ) -> Float[Array, "layer nu"]:
     """Optical depth of H2-H2 and H2-He collision-induced absorption at `nu` [cm-1]."""
-    ln_density = jnp.log(air.pressure / air.temperature) + np.log(BAR / K)  # molecules cm-3
+    ln_density = jnp.log(air.pressure / air.temperature) + math.log(BAR / K)  # molecules cm-3
     common = (ln_density + ln_column + ln_vmr[H2])[:, None]
     h2_h2, h2_he = ln_cia(table, air.temperature, nu)
     return jnp.exp(h2_h2 + common + ln_vmr[H2][:, None]) + jnp.exp(h2_he + common + ln_vmr[HE][:, None])
@@ -164,21 +165,25 @@ def emergent_spectra(
         ln_field = jnp.einsum("sbc,cn->sbn", coefficients, fourier, precision="highest")
         source = jnp.moveaxis(planck(nodes, air.level_temperature), 1, 0)  # level, batch, node
 
-        def layer(column: tuple[Array, ...], here: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
-            table, g, ln_column, smooth, below = here
-            ln_tau = jnp.einsum("sbk,skn->sbn", g, table[rows], precision="highest")
-            dtau = jnp.sum(jnp.exp(ln_tau + ln_field + ln_column[..., None]), axis=0)
-            dtau = dtau + jnp.dot(smooth, lines.between, precision="highest")
-            below = jnp.dot(below, lines.between, precision="highest")
-            return descend(column, dtau, below, quadrature), None
+        def layer(column: Column, here: tuple[Array, ...]) -> tuple[Column, None]:
+            table, g, ln_column, smooth, rise = here
+            # A sum in Python, not over an axis: XLA fuses the six exponentials into one loop over the six products.
+            exponents = (_product(g[s], table[rows[s]]) + ln_field[s] for s in range(len(SPECIES)))
+            lines_depth = sum(jnp.exp(e + n[:, None]) for e, n in zip(exponents, ln_column, strict=True))
+            dtau = lines_depth + _product(smooth, lines.between)
+            return descend(column, dtau, _product(rise, lines.between), quadrature), None
 
-        top = start(jnp.dot(source[0], lines.between, precision="highest"), quadrature)
-        column, _ = lax.scan(layer, top, (basis, *per_layer, continuum, source[1:]))
+        top = start(_product(source[0], lines.between), quadrature)
+        column, _ = lax.scan(layer, top, (basis, *per_layer, continuum, jnp.diff(source, axis=0)))
         return column.flux
 
     continuum = jnp.moveaxis(air.continuum, (2, 1), (0, 1))  # block, layer, batch, node
     flux = lax.map(block, (lines.basis, lines.fourier, lines.nodes, continuum))
     return jnp.moveaxis(flux, 0, 1).reshape(field.shape[0], -1)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return jnp.dot(a, b, precision="highest")  # TPUs would round the factors to bfloat16
 
 
 def spectra(
