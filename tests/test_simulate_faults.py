@@ -11,6 +11,7 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
@@ -242,7 +243,7 @@ def test_a_killed_worker_process_is_one_clear_line_and_nothing_is_lost(tmp_path,
     def kill_one():
         while count(tmp_path) < 3:
             time.sleep(0.005)
-        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        os.kill(multiprocessing.active_children()[-1].pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
@@ -253,6 +254,27 @@ def test_a_killed_worker_process_is_one_clear_line_and_nothing_is_lost(tmp_path,
     assert not multiprocessing.active_children()
     run(tmp_path, ALL, resume=True)
     assert content(tmp_path) == content(whole)
+
+
+def fails_at_seven(recipe):
+    return FailsAtSeven(PIXELS)
+
+
+class FailsAtSeven(ToyModel):
+    """A forward model with a fault: the seventh shard that a process makes is not finite."""
+
+    def __call__(self, theta, field=None, lists=None):
+        FailsAtSeven.calls = getattr(FailsAtSeven, "calls", 0) + 1
+        flux = super().__call__(theta, field, lists)
+        return flux * np.float32(np.nan) if FailsAtSeven.calls == 7 else flux
+
+
+def test_an_error_in_a_worker_process_reaches_the_user_and_stops_the_others(tmp_path):
+    with pytest.raises(ArithmeticError, match="not finite and positive"):
+        simulate_directory(tmp_path, TOY, ALL * SHARD_SIZE, backend=2, load=fails_at_seven)
+    assert 6 <= count(tmp_path) < ALL
+    assert check_directory(tmp_path)["damaged"] == {}
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_the_bytes_do_not_depend_on_the_order(whole):

@@ -22,7 +22,7 @@ from kappaflow.simulate.recipe import Plan
 from kappaflow.simulate.shard import COLUMNS, damage
 from kappaflow.storage import written_whole
 
-__all__ = ["CONFIG", "Claims", "check_directory", "prepare", "read_config", "shard_path", "write_bytes"]
+__all__ = ["CONFIG", "Claims", "check_directory", "prepare", "read_config", "shard_path", "sweep", "write_bytes"]
 
 CONFIG = "config.json"
 LOCK = ".lock"
@@ -136,7 +136,7 @@ def _check(directory: Path, address: tuple[str, int], shards: int) -> dict[str, 
     }
 
 
-def _sweep(directory: Path, claims: Claims) -> None:
+def sweep(directory: Path, claims: Claims) -> None:
     """Remove the half-written files that killed processes left, but not those of a living one."""
     for part in directory.glob("*.part"):
         named = re.match(r"shard-(\d+)\.h5\.", part.name)
@@ -152,7 +152,7 @@ def prepare(directory: Path, plan: Plan, shards: int, claims: Claims, *, resume:
     Refuses one made with another config or seed (saying what differs), and one that is unfinished or damaged
     unless `resume`; what is refused is left as it was.
     """
-    _sweep(directory, claims)
+    sweep(directory, claims)
     asked = {**plan.content, "seed": plan.seed, "digest": plan.digest}
     _refuse_another(directory, asked)
     state = _check(directory, (plan.digest, plan.seed), shards)

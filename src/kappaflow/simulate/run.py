@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from kappaflow.errors import UserError
 from kappaflow.progress import progress
-from kappaflow.simulate.directory import Claims, prepare, shard_path, write_bytes
+from kappaflow.simulate.directory import Claims, prepare, shard_path, sweep, write_bytes
 from kappaflow.simulate.prior import SHARD_SIZE
 from kappaflow.simulate.recipe import Model, Plan, Recipe, load_model, make_plan
 from kappaflow.simulate.shard import draw_shard, encode
@@ -84,6 +84,9 @@ def simulate_directory(
                 fill(directory, job, model, todo, claims, advance)
             elif todo:
                 _fill_with_processes(min(backend, len(todo)), directory, job, todo, advance)
+    except BaseException:
+        sweep(directory, claims)  # what a process that was ended in the middle of writing may have left
+        raise
     finally:
         claims.close()
     seconds = time.monotonic() - start
@@ -193,56 +196,60 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-_stop: Event | None = None  # in a process of `_fill_with_processes`: set when another one failed
-
-
-def _start(stop: Event) -> None:
-    global _stop
-    _stop = stop
-
-
 def _fill_with_processes(
     processes: int, directory: Path, job: Job, todo: list[int], advance: Callable[..., None]
 ) -> None:
     """Fill the directory from several processes, which share the work by its claims."""
     before = {i: _stamp(directory, i) for i in todo}
     context = multiprocessing.get_context("spawn")  # a fork would inherit JAX's threads in an unknown state
-    stop = context.Event()
+    unwanted = context.RawValue("b", 0)  # without a lock, which a killed process could keep
+    receiver, sender = context.Pipe(duplex=False)
     advance(0, note="loading and compiling")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(stop,)) as pool:
+    workers = [
+        context.Process(target=_fill_alone, args=(directory, job, todo, unwanted, sender), daemon=True)
+        for _ in range(processes)
+    ]
+    try:
         with _environment(ONE_THREAD):
-            running = [pool.submit(_fill_alone, directory, job, todo, os.getpid()) for _ in range(processes)]
-        try:
-            while before:
-                for future in wait(running, timeout=POLL, return_when=FIRST_EXCEPTION).done:
-                    future.result()
-                for index in [i for i, stamp in before.items() if _stamp(directory, i) != stamp]:
-                    del before[index]
-                    advance(SHARD_SIZE)
-        except BrokenProcessPool:
-            raise UserError(
-                f"{directory}: a worker process died (killed, or out of memory); every finished shard is safe: "
-                "run the same command with --resume, with fewer --workers if memory was short"
-            ) from None
-        finally:
-            if before:
-                stop.set()
+            for worker in workers:
+                worker.start()
+        while before:
+            time.sleep(POLL)
+            if any(worker.exitcode not in (None, 0) for worker in workers):
+                raise receiver.recv() if receiver.poll() else UserError(f"{directory}: {DIED}")
+            for index in [i for i, stamp in before.items() if _stamp(directory, i) != stamp]:
+                del before[index]
+                advance(SHARD_SIZE)
+    finally:
+        unwanted.value = 1
+        for worker in workers:
+            worker.join(timeout=10)  # time to end its shard
+            worker.kill()
+            worker.join()
 
 
-def _fill_alone(directory: Path, job: Job, todo: list[int], parent: int) -> None:
+DIED = (
+    "a worker process died (killed, or out of memory); every finished shard is safe: run the same command with "
+    "--resume, with fewer --workers if memory was short"
+)
+
+
+def _fill_alone(directory: Path, job: Job, todo: list[int], unwanted: Any, sender: Connection) -> None:
     """Fill in a process of its own until all is done, another one failed, or the parent is gone."""
-    model = job.load(job.plan.recipe)
+    parent = multiprocessing.parent_process()
 
     def advance(steps: int) -> None:
-        if os.getppid() != parent or (_stop is not None and _stop.is_set()):
+        if unwanted.value or parent is None or not parent.is_alive():
             raise _UnwantedError
 
     claims = Claims(directory)
     try:
-        fill(directory, job, model, todo, claims, advance)
+        fill(directory, job, job.load(job.plan.recipe), todo, claims, advance)
     except _UnwantedError:
-        if os.getppid() != parent:
-            os._exit(1)  # the parent was killed: nobody is left to end this process
+        pass
+    except Exception as error:
+        sender.send(error)
+        sys.exit(1)
     finally:
         claims.close()
 
