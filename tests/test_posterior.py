@@ -211,6 +211,13 @@ def test_a_checkpoint_comes_back_as_it_was(folders, tmp_path):
     assert again.metrics["spectra"] == 2 * 5 * 128
 
 
+def test_half_precision_halves_the_file_and_keeps_the_posterior(trained, spectrum, tmp_path):
+    whole, half = (trained.members[0].save(tmp_path / f"{h}.safetensors", half=h) for h in (False, True))
+    assert half.stat().st_size < 0.65 * whole.stat().st_size
+    one, other = (Posterior.load(path).sample(spectrum, n=2000) for path in (whole, half))
+    assert np.abs(one - other).max() < 0.1 * one.std(axis=0).min()
+
+
 def damaged(folders, path, change):
     """A copy of a network with its header changed."""
     source = folders[0] / FILE

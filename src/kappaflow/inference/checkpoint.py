@@ -80,9 +80,14 @@ class Checkpoint:
         """The prior box."""
         return self.card.box
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to `path`: a .safetensors file, or a folder that gets one."""
+    def save(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
+        """Write to `path`: a .safetensors file, or a folder that gets one.
+
+        `half` stores the weights (not the scaling) in half precision, for networks that travel with the package.
+        """
         arrays = {f"weights.{k}": v.numpy() for k, v in _state(self.estimator).items()}
+        if half:
+            arrays = {k: v if k.startswith("weights.features") else v.astype(np.float16) for k, v in arrays.items()}
         arrays["wavelength"] = np.asarray(self.card.wavelength, dtype=float)
         if self.familiarity is not None:
             for name in ("mean", "whiten", "distances"):
