@@ -1,7 +1,7 @@
 """The trust card: each check is a function of arrays and returns a value, a verdict and a sentence.
 
-Thresholds are in `THRESHOLDS`, as (pass, warn): at or beyond the first is a pass, between them a warning, else a
-failure; smaller is better where `pass < warn` is written the other way round (see each function).
+Thresholds are in `THRESHOLDS`, as (limit of a pass, limit of a warning). Where the first is the larger, large values
+are good (a p-value, a fraction); where it is the smaller, small ones are (a disagreement, a pile-up).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "coverage_check",
     "edge_check",
     "embedding_check",
+    "familiarity_check",
     "line_list_share",
     "seed_check",
     "snr_check",
@@ -108,6 +109,12 @@ def embedding_check(distance: float, reference: np.ndarray) -> Check:
         raise UserError("embedding check: expected at least 20 finite reference quantiles")
     below = np.interp(distance, reference, np.linspace(0, 1, reference.size), left=0.0, right=1.0)
     p = float(max(1.0 - below, 1.0 / (reference.size + 1))) if np.isfinite(distance) else 0.0
+    return familiarity_check([p])
+
+
+def familiarity_check(p_values: Sequence[float]) -> Check:
+    """Grade the members' p-values of the embedding distance by their median."""
+    p = float(np.median(p_values))
     verdict = _graded(p, "embedding distance")
     say = {
         "pass": "looks like the simulations the networks know",
