@@ -1,7 +1,7 @@
 """The packaged equilibrium chemistry: log10 VMR over (C/O, [M/H], P, T), quantized to 16 bits.
 
 Axes: C/O is uneven, dense around 0.96 where the last free oxygen goes; [M/H] and log10 P are even; T is even in
-x = ln(T + 200 K). On disk each species is an integer number of steps of 0.001 dex (0.0001 for H2 and He), kept as
+x = ln(T + 200 K). On disk each species is an integer number of steps of 0.001 dex (0.0002 for H2 and He), kept as
 differences along C/O, which compress well.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["COLUMNS", "FLOOR", "T_OFFSET", "ChemistryTable", "load_chemistry", "
 
 SCHEMA = "kappaflow-chemistry/1"
 COLUMNS = ("H2O", "CH4", "CO", "CO2", "NH3", "H2S", "H2", "He")
-STEPS = (0.001,) * 6 + (0.0001,) * 2  # dex
+STEPS = (0.001,) * 6 + (0.0002,) * 2  # dex
 FLOOR = -20.0  # log10 VMR: below, nothing is told apart
 T_OFFSET = 200.0  # K
 AXES = ("co", "mh", "log_pressure", "temperature")
@@ -102,8 +102,8 @@ def _spline_coefficients(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def quantized(log_vmr: np.ndarray) -> np.ndarray:
-    """Nearest int16 multiples of STEPS to `log_vmr` (..., species), floored at FLOOR (H2 and He at -3)."""
-    floors = np.where(np.array(STEPS) < 0.001, -3.0, FLOOR)
+    """Nearest int16 multiples of STEPS to `log_vmr` (..., species), floored at FLOOR (H2 and He at -6)."""
+    floors = np.where(np.array(STEPS) < 0.001, -6.0, FLOOR)
     return np.rint(np.maximum(log_vmr, floors) / np.array(STEPS)).astype(np.int16)
 
 
