@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["BOUND", "SLOPE", "inverse_rows", "spline", "spline_inverse"]
+__all__ = ["BOUND", "SLOPE", "inverse_rows", "solve", "spline", "spline_inverse"]
 
 BOUND = 5.0  # the spline's domain and codomain are [-BOUND, BOUND]; outside it is the identity
 SLOPE = 1e-3  # the smallest slope
@@ -139,29 +139,35 @@ def inverse_rows(rows: Tensor, bins: int) -> Tensor:
 
 
 def spline_inverse(y: Tensor, phi: Tensor) -> Tensor:
-    """Find the x whose spline is `y` (..., n); `phi` (..., 3K + 1, n) from `inverse_rows`. No gradient.
+    """Find the x whose spline is `y` (..., n); `phi` (..., 3K + 1, n) from `inverse_rows`. No gradient."""
+    inside = y.abs() < BOUND
+    knots = y.new_zeros(*y.shape[:-1], 2, (phi.shape[-2] + 2) // 3, y.shape[-1])
+    return torch.where(inside, solve(torch.where(inside, y, 0.0) + BOUND, phi, knots), y)
+
+
+def solve(above: Tensor, phi: Tensor, knots: Tensor) -> Tensor:
+    """Invert the splines at `above` (..., n) = y + BOUND, all inside (0, 2 BOUND), with `phi` as in `spline_inverse`.
 
     Solves a z^2 + b z - c = 0 for the place z in the bin, written so that nothing cancels (b and c are never negative).
+    `knots` (..., 2, K + 1, n) is room to work in whose first row is zero: a sampler uses it again and again.
     """
-    bins = (phi.shape[-2] - 1) // 3
-    clipped = phi / torch.add(torch.ones((), dtype=phi.dtype, device=phi.device), phi.abs(), alpha=2 * _A)
+    bins = knots.shape[-2] - 1
+    clipped = phi / phi.abs().mul_(2 * _A).add_(1)
     shares = torch.softmax(clipped[..., : 2 * bins, :].unflatten(-2, (2, bins)), dim=-2)
-    knots = F.pad(shares.cumsum(-2).mul_(2 * BOUND), (0, 0, 1, 0))  # counted from -BOUND
-    inside = y.abs() < BOUND
-    above = torch.where(inside, y, 0.0).add_(BOUND)
+    torch.cumsum(shares, dim=-2, out=knots[..., 1:, :])
+    above = above * (0.5 / BOUND)  # in units of the domain
     k = (knots[..., 1, 1:-1, :] < above[..., None, :]).sum(-2, keepdim=True)
     ends = torch.cat((k, k + 1), dim=-2)
     edges = knots.gather(-2, ends[..., None, :, :].expand(*knots.shape[:-2], 2, k.shape[-1]))
-    slopes = clipped[..., 2 * bins :, :].gather(-2, ends).mul_(2).exp_()
-    x0, y0 = edges[..., 0, :].unbind(-2)
-    w, h = (edges[..., 1, :] - edges[..., 0, :]).unbind(-2)
-    d0, d1 = slopes.unbind(-2)
+    d0, d1 = clipped[..., 2 * bins :, :].gather(-2, ends).mul_(2).exp_().unbind(-2)
+    low, high = edges.unbind(-2)
+    x0, y0 = low.unbind(-2)
+    w, h = (high - low).unbind(-2)
     s = h / w
     rise = above - y0
     bend = torch.add(d0 + d1, s, alpha=-2).mul_(rise)
     a = torch.addcmul(bend, h, s - d0)
     minus_b = torch.addcmul(bend, h, d0, value=-1)
-    c = s * rise
+    c = rise.mul_(s)
     root = (minus_b * minus_b).addcmul_(a, c, value=4).clamp_min_(0).sqrt_()
-    x = torch.addcdiv(x0, c.mul_(w), root.sub_(minus_b), value=2).sub_(BOUND)
-    return torch.where(inside, x, y)
+    return torch.addcdiv(x0, c.mul_(w), root.sub_(minus_b), value=2).mul_(2 * BOUND).sub_(BOUND)
