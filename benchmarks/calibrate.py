@@ -3,8 +3,8 @@
     python benchmarks/calibrate.py --json
     python benchmarks/calibrate.py --objects 512 --draws 400
 
-Everything the suite has: a verdict of the raw draws (coverage, PIT, TARP three times, scores, breakdowns), recalibration
-and conformal intervals fitted on one half and judged on the other, and a paired comparison, all with 1,000 bootstraps.
+The whole suite: a verdict of the raw draws (coverage, PIT, TARP three times, scores, breakdowns), recalibration and
+conformal intervals fitted on one half and judged on the other, and a paired comparison, all with 1,000 bootstraps.
 `seconds` is wall time, `cpu_seconds` that of all threads: on a busy machine the first is the larger.
 """
 

@@ -5,6 +5,7 @@ import json
 import pickle
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -262,3 +263,15 @@ def test_networks_on_held_out_shards_are_drawn_from_judged_and_their_draws_kept(
     again = coverage(kept.draws.truth, kept.draws.draws, [0.5, 0.9])
     np.testing.assert_allclose(again.coverage, found["coverage"]["coverage"])
     assert len(np.unique(kept.draws.draws[:, 0, 5])) == 100  # no object got another's random numbers
+
+
+def test_the_worked_example_of_the_docs_runs_as_printed(tmp_path, monkeypatch):
+    """Its code, on fewer objects, leaves the four files that the command below it judges."""
+    text = (Path(__file__).parents[1] / "docs" / "calibration.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    assert "size=(2048, 4)" in code
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("2048", "40"), {})
+    command = next(line for line in text.splitlines() if line.startswith("kappaflow calibrate --draws exact.npz"))
+    named = [word for word in command.split() if word.endswith(".npz")]
+    assert [read_method(tmp_path / name).draws.draws.shape for name in named] == [(40, 400, 4)] * 4

@@ -13,11 +13,13 @@ from kappaflow.calibrate import (
     fit_pit_map,
     judge,
     judge_intervals,
+    pit_report,
+    resamples,
     sample_quantiles,
     split_half,
     summarize,
 )
-from kappaflow.calibrate.coverage import inside_by_interval, inside_by_rank
+from kappaflow.calibrate.coverage import coverage_report, inside_by_interval, inside_by_rank
 from kappaflow.errors import UserError
 
 LEVELS = np.array([0.5, 0.68, 0.9, 0.95])
@@ -148,17 +150,31 @@ def test_a_map_is_refused_on_other_parameters():
         fit_conformal(toy, [0.5]).apply(summarize(other, [0.5]))
 
 
-def test_the_checks_allow_for_the_chance_of_the_objects_a_correction_was_fitted_on():
+def test_the_tests_allow_for_the_chance_of_the_objects_a_correction_was_fitted_on():
     """Exact posteriors, recalibrated on few objects: judged as if the map were known they fail far too often."""
-    settings = Settings(bootstraps=100, references=2)
-    failed = {"allowed": 0, "ignored": 0}
-    for seed in range(60):
+    counts, levels = resamples(180, 10), np.array([0.5, 0.9])
+    failed = {"map": 0, "margin": 0, "ignored": 0}
+    for seed in range(100):
         toy = check_draws(*gaussian(240, 59, 1, seed=seed)[:2])
         fit, test = split_half(240, seed=seed, share=0.25)
-        moved = fit_pit_map(toy.objects(fit)).apply(toy.objects(test))
-        failed["allowed"] += not judge(moved, settings, fitted_on=60).calibrated
-        failed["ignored"] += judge(moved, settings).pit.ks_p_bonferroni[0] < 0.025
-        fixed = fit_conformal(toy.objects(fit)).apply(summarize(toy.objects(test)))
-        failed["allowed"] += not judge_intervals(fixed, settings, fitted_on=60).calibrated
-    assert failed["allowed"] <= 14  # of 120; 6 promised
-    assert failed["ignored"] > 15  # of 60
+        moved = summarize(fit_pit_map(toy.objects(fit)).apply(toy.objects(test)), levels)
+        inside = inside_by_rank(moved.below, moved.ties, moved.count, levels)
+        covered = coverage_report(moved, inside, counts, fitted_on=60)
+        failed["map"] += min(2 * covered.p_value.min(), pit_report(moved, fitted_on=60).ks_p_value[0]) < 0.025
+        failed["ignored"] += pit_report(moved).ks_p_value[0] < 0.025
+        fixed = fit_conformal(toy.objects(fit), levels).apply(summarize(toy.objects(test), levels))
+        inside = inside_by_interval(fixed.truth, fixed.lower, fixed.upper)
+        failed["margin"] += 2 * coverage_report(fixed, inside, counts, fitted_on=60).p_value.min() < 0.05
+    assert failed["map"] <= 12  # of 100; 5 promised
+    assert failed["margin"] <= 12
+    assert failed["ignored"] > 25
+
+
+def test_a_verdict_on_recalibrated_draws_reports_tarp_and_does_not_test_it():
+    calibration, test = halves("too narrow", n=120, s=59)
+    moved = fit_pit_map(calibration).apply(test)
+    verdict = judge(moved, Settings(bootstraps=100, references=2), fitted_on=60)
+    assert [check["check"] for check in verdict.checks] == ["coverage", "PIT"]
+    assert "all" in verdict.tarp
+    fixed = fit_conformal(calibration).apply(summarize(test))
+    assert [check["check"] for check in judge_intervals(fixed, fitted_on=60).checks] == ["coverage"]

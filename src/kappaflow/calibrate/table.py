@@ -63,7 +63,7 @@ def _column(verdict: Verdict, parameter: str) -> dict[str, float | None]:
     column["KS failures"] = None if pit is None else int((pit.ks_p_bonferroni < 0.05).sum())
     joint = verdict.tarp.get("all")
     column["TARP max deviation"] = None if joint is None else joint.deviation
-    column["TARP p-value"] = None if joint is None else joint.p_value
+    column["TARP p-value"] = None if joint is None or covered.fitted_on is not None else joint.p_value
     return column
 
 

@@ -104,11 +104,11 @@ def coverage_against_nominal(
 
     Grey: the 95 % range of an exact posterior's coverage at this number of objects.
     """
-    columns = min(3, len(verdicts))
+    columns = 2 if len(verdicts) == 4 else min(3, len(verdicts))
     rows = -(-len(verdicts) // columns)
     with style():
         figure = Figure(figsize=(3.7 * columns + 0.5, 3.0 * rows + 0.5), layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for (name, verdict), axes in zip(verdicts.items(), panels.flat, strict=False):
             label = f"{(labels or {}).get(parameter, parameter)} [Wilson 95 %]"
             _coverage_panel(axes, verdict, parameter, label)
