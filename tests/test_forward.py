@@ -84,10 +84,10 @@ def test_flat_and_shaped_coefficients_mean_the_same(model):
 
 
 def test_a_spectrum_does_not_depend_on_its_company(model):
-    theta = draws(40)
+    theta = draws(70)
     together = model(theta)
     np.testing.assert_allclose(model(theta[7]), together[7], rtol=2e-6)
-    assert np.array_equal(model(theta[:32]), together[:32])
+    assert np.array_equal(model(theta[:64]), together[:64])
 
 
 def test_lists_are_chosen_by_name_or_by_index(model):

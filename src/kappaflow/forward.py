@@ -34,7 +34,7 @@ __all__ = ["ForwardModel", "assemble", "layer_centres"]
 TOP, BOTTOM = -5.0, 3.0  # log10(P/bar)
 VERSION = 1  # raise it when a change of the physics changes spectra
 TERMS = 8  # functions of temperature kept per list and layer
-CHUNK = 32  # spectra computed together: enough to reuse the table, few enough to stay in cache
+CHUNK = 64  # spectra computed together: enough to reuse the table, few enough to stay in cache
 SIZES = (1, 8, CHUNK)  # batch sizes that are compiled; others are padded to the next
 
 Lists = Mapping[str, str] | Sequence[int] | np.ndarray | None
@@ -87,9 +87,9 @@ class ForwardModel:
 
         sizes = preset_named(preset) if isinstance(preset, str) else preset
         scale = _check_broadening(broadening)
-        family = CIATable(**load_cia().arrays(cia))
+        family = CIATable(**_arrays(load_cia().arrays(cia)))
         table = opacity if isinstance(opacity, OpacityTable) else load_opacity(opacity)
-        chemistry = EquilibriumTable(**load_chemistry().at_layers(layer_centres(sizes)))
+        chemistry = EquilibriumTable(**_arrays(load_chemistry().at_layers(layer_centres(sizes))))
         return assemble(table, chemistry, family, sizes, scale)
 
     def __call__(self, theta: ArrayLike, field: ArrayLike | None = None, lists: Lists = None) -> np.ndarray:
@@ -196,6 +196,10 @@ class ForwardModel:
 _compiled = jax.jit(spectra)
 
 
+def _arrays(fields: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(values) for name, values in fields.items()}
+
+
 def _check_broadening(broadening: tuple[float, float]) -> tuple[float, float]:
     scale, shift = (float(x) for x in broadening)
     if not (0.1 <= scale <= 10 and -1 <= shift <= 1):
@@ -217,7 +221,7 @@ def assemble(
     levels = np.linspace(TOP, BOTTOM, sizes.layers + 1)
     centres = layer_centres(sizes)
     tables = Tables(
-        layers=Layers(10.0**centres, np.diff(levels) * np.log(10.0), hermite(centres), hermite(levels)),
+        layers=_layers(centres, levels),
         lines=_lines(opacity, centres, sizes.stride, broadening),
         chemistry=chemistry,
         cia=cia,
@@ -247,14 +251,19 @@ def layer_centres(sizes: Preset) -> np.ndarray:
     return 0.5 * (levels[1:] + levels[:-1])
 
 
-def _single(array: ArrayLike) -> jax.Array:
-    values = np.asarray(array)
-    return jnp.asarray(values, jnp.float32 if values.dtype.kind == "f" else jnp.int32)
+def _single(array: jax.Array) -> jax.Array:
+    """Single precision, also where another part of the program has switched JAX to double."""
+    return jnp.asarray(array, jnp.float32 if array.dtype.kind == "f" else jnp.int32)
+
+
+def _layers(centres: np.ndarray, levels: np.ndarray) -> Layers:
+    log_ratio = np.diff(levels) * np.log(10.0)
+    return Layers(jnp.asarray(10.0**centres), jnp.asarray(log_ratio), hermite(centres), hermite(levels))
 
 
 def _lines(opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broadening: tuple[float, float]) -> Lines:
     nu = opacity.nu[::stride]
-    blocks = block_grid(nu, points=256 if nu.size > 4000 else 128)
+    blocks = block_grid(nu, points=512 if nu.size > 4000 else 128)
     count, points = blocks.nu.shape
     names = [(s, name) for s in SPECIES for name in opacity.lists[s]]
     terms = min(TERMS, opacity.temperature.size)
@@ -268,12 +277,12 @@ def _lines(opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broaden
     sizes = [len(opacity.lists[s]) for s in SPECIES]
     return Lines(
         grid=temperature_grid(opacity.temperature),
-        first=np.cumsum([0, *sizes[:-1]]),
-        loading=np.stack(loadings),
-        basis=basis,
-        fourier=np.moveaxis(_cut(fourier_basis(nu), count, points), 1, 0),
-        nodes=blocks.nodes,
-        between=blocks.between,
+        first=jnp.asarray(np.cumsum([0, *sizes[:-1]])),
+        loading=jnp.asarray(np.stack(loadings)),
+        basis=jnp.asarray(basis),
+        fourier=jnp.asarray(np.moveaxis(_cut(fourier_basis(nu), count, points), 1, 0)),
+        nodes=jnp.asarray(blocks.nodes),
+        between=jnp.asarray(blocks.between),
     )
 
 

@@ -122,7 +122,9 @@ def observe(
     points = flux.shape[-1]
     padded = jnp.pad(flux, ((0, 0), (taps // 2, taps // 2)), mode="edge")
     # Towards higher wavenumber the wavelength falls: a redshift brings in what was at the higher index.
-    moved = sum(kernel[:, j, None] * padded[:, j : j + points] for j in range(taps))
+    moved = jnp.zeros_like(flux)
+    for j in range(taps):
+        moved = moved + kernel[:, j, None] * padded[:, j : j + points]
     width = parts.matrix.shape[1]
 
     def group(of_group: tuple[Array, Array]) -> Float[Array, "batch GROUP"]:
