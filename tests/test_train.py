@@ -307,3 +307,21 @@ def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path):
     other = run_cli("train", "--data", tmp_path / "nowhere", "--out", tmp_path / "m")
     assert other.returncode == 2
     assert "Traceback" not in other.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_through_lightning_fabric_share_every_batch(tmp_path):
+    pytest.importorskip("lightning_fabric")
+    simulate = pytest.importorskip("kappaflow.simulate")
+    simulate.simulate_directory(tmp_path / "data", simulate.make_recipe(model="toy"), 512)
+    common = ("train", "--data", tmp_path / "data", "--epochs", 1, "--threads", 1, "--json")
+    one = run_cli(*common, "--out", tmp_path / "one")
+    program = tmp_path / "program.py"  # Fabric starts the second process from the file of the first
+    program.write_text("from kappaflow.cli import main\n\nmain()\n")
+    words = [str(w) for w in (*common, "--out", tmp_path / "two", "--devices", 2)]
+    two = subprocess.run([sys.executable, program, *words], capture_output=True, text=True)
+    assert two.returncode == 0, two.stderr
+    alone, shared = (json.loads(run.stdout.strip().splitlines()[-1]) for run in (one, two))
+    assert shared["steps"] == alone["steps"]
+    # The same batches, gradients averaged: apart from dropout's draws the same training.
+    assert shared["validation"] == pytest.approx(alone["validation"], abs=0.1)
