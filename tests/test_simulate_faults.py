@@ -364,3 +364,23 @@ def test_no_scheduler_at_the_address_is_one_clear_line(tmp_path):
     pytest.importorskip("distributed")
     with pytest.raises(UserError, match="no scheduler answers there"):
         run(tmp_path, 1, backend="not an address")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_scheduler_is_one_clear_line_and_the_finished_shards_stay(tmp_path, whole):
+    distributed = pytest.importorskip("distributed")
+    doomed = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+
+    def end():
+        while count(tmp_path) < 2:
+            time.sleep(0.005)
+        doomed.close()
+
+    ender = threading.Thread(target=end, daemon=True)
+    ender.start()
+    with pytest.raises(UserError, match=r"lost; .*--resume"):
+        run(tmp_path, ALL, pace=0.1, backend=doomed.scheduler_address)
+    ender.join(timeout=20)
+    assert 2 <= count(tmp_path) < ALL
+    run(tmp_path, ALL, resume=True)
+    assert content(tmp_path) == content(whole)

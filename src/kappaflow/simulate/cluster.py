@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ def fill_on_cluster(address: str, directory: Path, job: Job, todo: list[int], ad
                         f"shard {index}: its worker died {TRIES} times; give the workers more memory, then --resume"
                     ) from None
                 waiting.append(index)
+            except CancelledError:
+                raise UserError(f"--scheduler {address}: lost; every finished shard is safe: --resume") from None
             else:
                 trouble = damage(content, (job.plan.digest, job.plan.seed, index))
                 if trouble:

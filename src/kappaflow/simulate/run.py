@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -236,6 +238,7 @@ DIED = (
 
 def _fill_alone(directory: Path, job: Job, todo: list[int], unwanted: Any, sender: Connection) -> None:
     """Fill in a process of its own until all is done, another one failed, or the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     parent = multiprocessing.parent_process()
 
     def advance(steps: int) -> None:
@@ -248,7 +251,10 @@ def _fill_alone(directory: Path, job: Job, todo: list[int], unwanted: Any, sende
     except _UnwantedError:
         pass
     except Exception as error:
-        sender.send(error)
+        try:
+            sender.send(error)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            sender.send(RuntimeError(repr(error)))
         sys.exit(1)
     finally:
         claims.close()
