@@ -10,6 +10,7 @@ same weights are compared. What bounds the loop is measured part by part.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import statistics
@@ -191,7 +192,8 @@ def main():
     variables, inputs = prepared(batches, estimator, batches.card.n_train)
     rates = {"sbi": [], "kappaflow": []}
     for _ in range(given.rounds):
-        rates["sbi"].append(sbi_rates(settings, given.pixels, variables, inputs))
+        with tempfile.TemporaryDirectory() as litter, contextlib.chdir(litter):  # sbi leaves its logs where it runs
+            rates["sbi"].append(sbi_rates(settings, given.pixels, variables, inputs))
         rates["kappaflow"].append(our_rates(settings, batches))
     wall, processor = (
         {name: statistics.median(v[i] for v in values) for name, values in rates.items()} for i in (0, 1)
