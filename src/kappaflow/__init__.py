@@ -22,7 +22,17 @@ _LAZY: dict[str, str] = {
     "resample": "kappaflow.observe",
 }
 
-__all__ = ["ForwardModel", "PARAMETERS", "Posterior", "SNR", "SPECIES", "Spectrum", "read_spectrum", "resample", "simulate"]
+__all__ = [
+    "ForwardModel",
+    "PARAMETERS",
+    "Posterior",
+    "SNR",
+    "SPECIES",
+    "Spectrum",
+    "read_spectrum",
+    "resample",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:
