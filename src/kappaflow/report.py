@@ -20,6 +20,8 @@ __all__ = ["Figure", "Line", "Report", "Section", "Table", "write_report"]
 _MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
 _VERDICTS = {"pass": ("✓", "pass"), "warn": ("!", "warn"), "fail": ("✕", "fail")}
 
+_OVERALL = {"pass": "Yes.", "warn": "With care.", "fail": "Not as it stands."}
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -127,7 +129,11 @@ def _trust(lines: Sequence[Line]) -> str:
         )
     counts = [sum(line.verdict == v for line in lines) for v in _VERDICTS]
     said = ", ".join(f"{n} {word}" for n, (_, word) in zip(counts, _VERDICTS.values(), strict=True) if n)
-    return f'<div class="trust"><h3>Can this be trusted? <small>{said}</small></h3><ul>{"".join(rows)}</ul></div>'
+    overall = "fail" if counts[2] else "warn" if counts[1] else "pass"
+    return (
+        f'<div class="trust"><h3>Can this be trusted? <b class="{overall}">{_OVERALL[overall]}</b> '
+        f"<small>{said}</small></h3><ul>{''.join(rows)}</ul></div>"
+    )
 
 
 def _rank(line: Line) -> int:
@@ -156,12 +162,15 @@ def _figure(figure: Figure) -> str:
     if media is None:
         raise UserError(f"report: {path.name}: expected a figure as .svg or .png")
     try:
-        data = base64.b64encode(path.read_bytes()).decode()
+        content = path.read_bytes()
     except OSError as error:
         raise UserError(f"report: {path.name}: cannot be read ({error.strerror})") from None
+    data = base64.b64encode(content).decode()
+    # A PNG states its width in bytes 16 to 20; two of its pixels to one of the page keep small figures small and sharp.
+    width = f' width="{int.from_bytes(content[16:20], "big") // 2}"' if media == "image/png" else ""
     # As an image an SVG cannot run or fetch anything, whatever it holds.
     return (
-        f'<figure><img src="data:{media};base64,{data}" alt="{_text(figure.alt)}">'
+        f'<figure><img src="data:{media};base64,{data}" alt="{_text(figure.alt)}"{width}>'
         f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
     )
 
@@ -187,10 +196,10 @@ section{background:var(--card);border:1px solid var(--rule);border-radius:10px;p
 .trust li{display:flex;gap:.8rem;padding:.45rem 0;border-top:1px solid var(--rule);align-items:flex-start}
 .badge{flex:0 0 4.4rem;text-align:center;border:1.5px solid;border-radius:99px;font-size:.85rem;font-weight:600;
 padding:.05rem 0;margin-top:.1rem}
-.pass .badge{color:var(--pass)}.warn .badge{color:var(--warn)}.fail .badge{color:var(--fail)}
+.pass .badge,b.pass{color:var(--pass)}.warn .badge,b.warn{color:var(--warn)}.fail .badge,b.fail{color:var(--fail)}
 .what{min-width:0}.what i{color:var(--soft);font-style:normal;margin-left:.3rem;font-variant-numeric:tabular-nums}
 figure{margin:0 0 1.2rem}
-figure img{display:block;width:100%;height:auto;background:#fff;border-radius:6px;padding:.3rem}
+figure img{display:block;max-width:100%;height:auto;margin:0 auto;background:#fff;border-radius:6px;padding:.3rem}
 figcaption{font-size:.92rem;margin-top:.35rem}
 .scroll{overflow-x:auto;margin:0 0 1rem}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-size:.92rem;padding-bottom:.4rem}
@@ -202,11 +211,13 @@ tr.strong th,tr.strong td{font-weight:700}
 footer{font-size:.9rem;padding:0 .2rem}footer h2{font-size:1rem}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:0}dd{margin:0;overflow-wrap:anywhere}
 @media (max-width:34rem){main{padding:1rem .6rem}section{padding:.8rem}.headline strong{font-size:1.35rem}
-dl{grid-template-columns:1fr}dt{font-weight:600}th,td{padding:.3rem .45rem;font-size:.92rem}}
+dl{grid-template-columns:1fr}dt{font-weight:600}th:first-child{white-space:normal;overflow-wrap:anywhere;min-width:7rem}
+th,td{padding:.3rem .45rem;font-size:.92rem}}
 @media print{:root{--ink:#000;--soft:#333;--ground:#fff;--card:#fff;--rule:#bbb;
 --pass:#155d35;--warn:#6e4600;--fail:#8c1d16}
 body{font-size:10.5pt}main{max-width:none;padding:0}section{border:0;padding:0;break-inside:auto}
-figure,.trust li,tr{break-inside:avoid}h2,h3{break-after:avoid}nav{display:none}.scroll{overflow:visible}}
+figure,.trust li,tr{break-inside:avoid}figure img{max-height:12cm;width:auto}
+h2,h3{break-after:avoid}nav{display:none}.scroll{overflow:visible}}
 """
 
 _PAGE = """<!doctype html>

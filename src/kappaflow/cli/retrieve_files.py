@@ -33,6 +33,12 @@ class Outcome:
     result: Retrieval | None
     error: str | None = None
 
+    @property
+    def title(self) -> str:
+        """Return the target's name where the file states one, else the file's."""
+        target = self.result.spectrum.meta.get("target") if self.result is not None else None
+        return target if isinstance(target, str) and target else self.name
+
 
 def quantiles(draws: np.ndarray) -> np.ndarray:
     """Quantiles (5, ...) of draws (n, ...) at LEVELS, by Weibull's rule: linear interpolation reads tails narrow."""
@@ -147,7 +153,7 @@ def _figures(outcome: Outcome) -> None:
     assert result is not None
     spectrum, band = result.spectrum, result.envelope
     data = (spectrum.flux, spectrum.error, spectrum.mask)
-    title = f"{outcome.name}   SNR {spectrum.snr:.0f}"
+    title = f"{outcome.title}   SNR {spectrum.snr:.0f}"
     drawn = None if band is None else (band.low, band.median, band.high)
     save_figure(plots.spectrum(spectrum.wavelength, data, drawn, title=title), folder / "spectrum")
     draws = {"marginalized": result.draws}
@@ -163,7 +169,7 @@ def section_of(outcome: Outcome) -> Section:
 
     result = outcome.result
     if result is None:
-        return Section(outcome.name, "no result", "", notes=[outcome.error or ""])
+        return Section(outcome.title, "No result", outcome.error or "")
     _, q16, median, q84, _ = quantiles(result.draws[:, INDEX["C_O"]])
     rows = [[_named(r[0], r[1]), *(_short(v) for v in r[2:7]), f"{r[7]:.2f}"] for r in parameter_rows(result.draws)]
     header = ["parameter", "5 %", "16 %", "median", "84 %", "95 %", "width / prior"]
@@ -175,7 +181,7 @@ def section_of(outcome: Outcome) -> Section:
     ]
     notes = [] if known else ["No distance was given: the flux scale was not used, and R is close to its prior."]
     return Section(
-        outcome.name,
+        outcome.title,
         f"C/O = {median:.2f} +{q84 - median:.2f} −{median - q16:.2f}",
         "68 % interval; bulk elemental ratio, line lists included",
         [Line(c.name, c.verdict, _value(c), c.sentence) for c in result.checks],
@@ -224,26 +230,19 @@ def overview(outcomes: Sequence[Outcome], folder: Path) -> Section:
     for outcome in outcomes:
         result = outcome.result
         if result is None:
-            rows.append([outcome.name, "", "", "", outcome.error or ""])
+            rows.append([outcome.name, "error", "", "", ""])
             continue
         q = quantiles(result.draws[:, INDEX["C_O"]])
         control = result.control_draws
         other = None if control is None else quantiles(control[:, INDEX["C_O"]])
         shown.append(
-            plots.Retrieved(outcome.name[:24], result.spectrum.snr, list(q), None if other is None else list(other))
+            plots.Retrieved(outcome.title[:24], result.spectrum.snr, list(q), None if other is None else list(other))
         )
-        rows.append(
-            [
-                outcome.name,
-                f"{result.spectrum.snr:.0f}",
-                f"{q[2]:.2f}",
-                f"{q[1]:.2f} to {q[3]:.2f}",
-                worst(result.checks),
-            ]
-        )
+        span = f"{q[1]:.2f} to {q[3]:.2f}"
+        rows.append([outcome.title, worst(result.checks), f"{result.spectrum.snr:.0f}", f"{q[2]:.2f}", span])
     figures = []
     if shown:
         path = save_figure(plots.c_to_o_against_snr(shown), folder / "c_to_o_snr")[0]
         figures.append(Figure(path, "C/O in order of SNR; thick bars hold 68 %, thin ones 90 %.", "C/O against SNR"))
-    table = Table(["object", "SNR", "C/O", "68 %", "trust"], rows, f"{len(shown)} of {len(outcomes)} retrieved.")
+    table = Table(["object", "trust", "SNR", "C/O", "68 %"], rows, f"{len(shown)} of {len(outcomes)} retrieved.")
     return Section("All objects", tables=[table], figures=figures)

@@ -90,5 +90,5 @@ def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> C
         name,
         p,
         verdict,
-        f"{say}{more} (p = {p:.3g}, {envelope.outside:.0%} of pixels outside the 90 % band).",
+        f"{say}{more} (p = {p:.2g}, {envelope.outside:.0%} of pixels outside the 90 % band).",
     )

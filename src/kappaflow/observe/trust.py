@@ -121,7 +121,7 @@ def familiarity_check(p_values: Sequence[float]) -> Check:
         "warn": "is unusual among the simulations",
         "fail": "is unlike any simulation the networks know: its posterior means little",
     }[verdict]
-    return Check("embedding distance", p, verdict, f"The spectrum {say} (p = {p:.3g}).")
+    return Check("embedding distance", p, verdict, f"The spectrum {say} (p = {p:.2g}).")
 
 
 def seed_check(members: Sequence[np.ndarray]) -> Check:

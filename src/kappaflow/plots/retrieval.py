@@ -171,9 +171,11 @@ def corner(draws: Mapping[str, np.ndarray], names: Sequence[str] | None = None) 
     labels = list(draws)
     names = list(names) if names is not None else informative(draws[labels[0]])
     k = len(names)
-    figure = Figure(figsize=(1.25 * k + 1.2, 1.25 * k + 1.2))
+    size = 1.25 * k + 1.15  # inch: panels, and the room for labels that does not grow with them
+    figure = Figure(figsize=(size, size))
     panels = figure.subplots(k, k, squeeze=False)
-    figure.subplots_adjust(left=0.115, right=0.985, bottom=0.115, top=0.985, wspace=0.06, hspace=0.06)
+    edge = 1.0 / size
+    figure.subplots_adjust(left=edge, right=1 - 0.15 / size, bottom=edge, top=1 - 0.15 / size, wspace=0.06, hspace=0.06)
     columns = [INDEX[name] for name in names]
     ranges = [_range([d[:, c] for d in draws.values()], c) for c in columns]
     colours = dict(zip(labels, (MARGINALIZED, CONTROL), strict=False))
@@ -193,7 +195,9 @@ def corner(draws: Mapping[str, np.ndarray], names: Sequence[str] | None = None) 
                     _contours(axes, x, y, (ranges[column], ranges[row]), colours[label])
             _dress(axes, (row, column), names, ranges)
     for i, label in enumerate(labels):
-        figure.text(0.98, 0.97 - 0.035 * i, label, color=colours[label], ha="right", va="top", fontsize=12)
+        figure.text(
+            1 - 0.15 / size, 1 - (0.2 + 0.28 * i) / size, label, color=colours[label], ha="right", va="top", fontsize=12
+        )
     return figure
 
 
