@@ -37,13 +37,13 @@ def bootstrap_median(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     n = len(values)
     flat = np.asarray(values, dtype=np.float64).reshape(n, -1)
     medians = np.empty((len(counts), flat.shape[1]))
+    by_object = np.ascontiguousarray(counts.T, dtype=np.int16 if n < 2**15 else np.int32)  # small: memory is the cost
+    ranks = sorted({(n - 1) // 2, n // 2})
     for k, column in enumerate(flat.T):
         order = np.argsort(column)
         ordered = column[order]
-        # Number of values of the replicate at or before each place; the medians are at ranks (n-1)//2 and n//2.
-        reached = np.cumsum(counts[:, order], axis=1, dtype=np.int32)
-        places = (np.count_nonzero(reached <= rank, axis=1) for rank in ((n - 1) // 2, n // 2))
-        medians[:, k] = np.mean([ordered[place] for place in places], axis=0)
+        reached = np.cumsum(by_object[order], axis=0, dtype=by_object.dtype)  # values up to each place, a replicate
+        medians[:, k] = np.mean([ordered[np.count_nonzero(reached <= r, axis=0)] for r in ranks], axis=0)
     return medians.reshape(len(counts), *values.shape[1:])
 
 
