@@ -131,6 +131,43 @@ def test_columns_are_chosen_by_name_or_number(tmp_path):
         np.testing.assert_allclose(read_spectrum(path, flux_unit="mJy", columns=columns).flux, FLUX)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wavelength,flux,flux_err\num,mJy,mJy\n3.0,1.5,0.1\n",
+        "# wave(um) flux(mJy) err(mJy)\n3.0 1.5D+00 1.0d-1\n",
+        "wave;flux(mJy);err\n3,0;1,5;0,1\n",
+        "\ufeffwave_um,flux_mJy,err_mJy\r\n3.0,1.5,0.1\r\n",
+        ",wave,flux_mJy,err\n0,3.0,1.5,0.1\n",
+        '"wave","flux (mJy)","err"\n3.0,1.5,0.1\n',
+    ],
+    ids=["unit row", "Fortran", "decimal comma", "byte-order mark", "index column", "quoted"],
+)
+def test_the_habits_of_other_programs_are_understood(tmp_path, text):
+    head, row = text.rstrip().rsplit("\n", 1)
+    more = [row.replace("3.0", f"{w:.4f}").replace("3,0", f"{w:.4f}".replace(".", ",")) for w in NRS2]
+    content = ("\r\n" if "\r" in text else "\n").join([head, *more])
+    (tmp_path / "a.txt").write_bytes(content.encode())
+    spectrum = read_spectrum(tmp_path / "a.txt")
+    np.testing.assert_allclose(spectrum.wavelength, NRS2, atol=1e-4)
+    assert (spectrum.flux == 1.5).all()
+    assert (spectrum.error == 0.1).all()
+
+
+def test_a_micro_sign_of_another_encoding_is_read(tmp_path):
+    text = "# wave(µm) flux(mJy) err(mJy)\n" + "\n".join(f"{w:.4f} 1.5 0.1" for w in NRS2)
+    (tmp_path / "a.txt").write_bytes(text.encode("latin-1"))
+    assert (read_spectrum(tmp_path / "a.txt").flux == 1.5).all()
+
+
+def test_a_mask_column_is_never_guessed_at(tmp_path):
+    text = "wave_um,flux_mJy,err_mJy,mask\n" + "\n".join(f"{w:.4f},1.5,0.1,{i % 2}" for i, w in enumerate(NRS2))
+    (tmp_path / "a.csv").write_text(text)
+    spectrum = read_spectrum(tmp_path / "a.csv")
+    assert spectrum.mask.all()
+    assert "'good' or 'dq'" in spectrum.meta["notes"][0]
+
+
 def test_a_column_of_words_is_no_matter_unless_it_is_needed(tmp_path):
     text = "name,wave,flux,unc\n" + "\n".join(f"x,{w},{f},{e}" for w, f, e in ROWS)
     (tmp_path / "a.csv").write_text(text)
@@ -152,7 +189,7 @@ def test_a_column_of_words_is_no_matter_unless_it_is_needed(tmp_path):
         (b"3.0 1.0 0.1\n3.1 1.0\n", "line 2 has 2 columns"),
         (b"wave,wave,unc\n3.0,1.0,1\n3.1,1.0,1\n", "one name"),
         (b"\x80\x81\xff\xfe\x00", "neither FITS nor text"),
-        (b"a\x00b", "binary"),
+        (b"a\x00b", "neither FITS nor text"),
         (b"# [mJy]\n3.0 1.0 0.1\n", "1 usable rows"),
         (b"# [mJy]\n3.0 1.0 0.1\n3.0 1.0 0.1\n", "same wavelength"),
         (b"# [Jy] then [mJy]\n3.0 1.0 0.1\n3.1 1 1\n", "several units.*--flux-unit"),

@@ -105,6 +105,8 @@ def segment_of(table: Columns, hints: Hints) -> Segment:
         "flux_unit": str(flux_unit),
         "medium": medium,
     }
+    if any(name.lower() == "mask" for name in table.values):
+        meta["notes"] = ("column 'mask' was not used, as codes disagree on what it means: call it 'good' or 'dq'",)
     placed = np.isfinite(wavelength)
     if placed.sum() < 2:
         raise UserError(f"{table.where}: {int(placed.sum())} usable rows; expected a spectrum of at least two")

@@ -34,7 +34,8 @@ def merge(segments: Sequence[Segment]) -> tuple[Segment, dict[str, Any]]:
     if z.size:
         meta["repeat_rms"] = float(np.sqrt(np.mean(z**2)))
         if meta["repeat_rms"] > _ALIKE:
-            meta["notes"] = (f"overlapping exposures differ by {meta['repeat_rms']:.1f} times their errors (rms)",)
+            note = f"overlapping exposures differ by {meta['repeat_rms']:.1f} times their errors (rms)"
+            meta["notes"] = (*meta.get("notes", ()), note)
     return total, meta
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from kappaflow.errors import UserError
 from kappaflow.observe.columns import Columns
-from kappaflow.observe.units import is_flux, is_spectral, units_in
+from kappaflow.observe.units import is_flux, is_spectral, parse_unit, units_in
 
 __all__ = ["read_text"]
 
@@ -24,16 +24,18 @@ _TOKEN = re.compile(r'"[^"]*"|\S+')
 _UNIT_IN_NAME = re.compile(r"^(?P<name>[^\[(]*?)\s*[\[(](?P<unit>.+)[\])]$")
 _SUFFIXES = {"um", "micron", "microns", "nm", "angstrom", "aa", "jy", "mjy", "ujy"}
 _MOST_COLUMNS = 200
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1b\x7f]")
+_FORTRAN = re.compile(r"[-+]?[\d.]+[dD][-+]?\d+")
 
 
 def read_text(where: str, data: bytes) -> Columns:
     """Read `data`, the bytes of the file called `where`, as columns of numbers (n,) with their names and units."""
+    if _BINARY.search(data):
+        raise UserError(f"{where}: neither FITS nor text; expected a spectrum in FITS, ECSV, CSV or columns")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError(f"{where}: neither FITS nor text; expected a spectrum in FITS, ECSV, CSV or columns") from None
-    if "\x00" in text:
-        raise UserError(f"{where}: binary, but not FITS; expected a spectrum in FITS, ECSV, CSV or columns")
+        text = data.decode("latin-1")  # where an old editor left its own micro sign
     lines = [(i, line.strip()) for i, line in enumerate(text.splitlines(), start=1)]
     comments = [line.lstrip("#%!\\ ") for _, line in lines if line.startswith(_COMMENT)]
     body = [(i, line) for i, line in lines if line and not line.startswith(_COMMENT)]
@@ -45,12 +47,19 @@ def read_text(where: str, data: bytes) -> Columns:
     first = _split(body[0][1], delimiter)
     names, units = _header(where, first, comments)
     rows = body if all(_is_number(token) for token in first[:3]) else body[1:]
+    if len(rows) < len(body) and rows:
+        row = dict(zip(names, _split(rows[0][1], delimiter), strict=False))
+        stated = {
+            name: text for name, text in row.items() if is_spectral(parse_unit(text)) or is_flux(parse_unit(text))
+        }
+        if stated:  # a second header row, of units
+            units, rows = {**stated, **units}, rows[1:]
     return _numbers(where, names, units, [(i, _split(line, delimiter)) for i, line in rows])
 
 
 def _delimiter(line: str) -> str | None:
-    """Return the comma, semicolon, bar or tab that splits `line`; None for blanks."""
-    return next((d for d in (",", ";", "|", "\t") if d in line), None)
+    """Return what splits `line`, None for blanks; a semicolon first: beside it, commas are decimal."""
+    return next((d for d in (";", ",", "|", "\t") if d in line), None)
 
 
 def _split(line: str, delimiter: str | None) -> list[str]:
@@ -64,9 +73,18 @@ def _split(line: str, delimiter: str | None) -> list[str]:
         return [token.strip() for token in line.split(delimiter)]
 
 
+def _float(token: str) -> float:
+    """Read a number as Python, Fortran (1.0D-15) or a comma-decimal country writes it."""
+    if _FORTRAN.fullmatch(token):
+        token = token.lower().replace("d", "e")
+    elif "." not in token and token.count(",") == 1:
+        token = token.replace(",", ".")
+    return float(token)
+
+
 def _is_number(token: str) -> bool:
     try:
-        float(token)
+        _float(token)
     except ValueError:
         return token.lower() in _MISSING
     return True
@@ -154,7 +172,7 @@ def _value(token: str) -> float:
         return float("nan")
     if lower in _TRUE | _FALSE:
         return float(lower in _TRUE)
-    return float(token)
+    return _float(token)
 
 
 def _ecsv(where: str, head: list[str], body: list[tuple[int, str]]) -> Columns:
