@@ -122,7 +122,7 @@ def main():
             print(f"{result['species']}, {result['file']}, {low:g}-{high:g} cm-1, {result['lines']} lines")
             for row in result["rows"]:
                 print(
-                    f"  {row['T [K]']:6g} K {row['P [bar]']:6g} bar: largest {row['largest']:.1e} at {row['points']} points, "
+                    f"  {row['T [K]']:6g} K {row['P [bar]']:6g} bar: {row['largest']:.1e} at {row['points']} points, "
                     f"{row['largest, same partition function']:.1e} with the same partition function"
                 )
         print(f"worst {worst:.2e}, limit {LIMIT:g}: {'pass' if worst <= LIMIT else 'FAIL'}")

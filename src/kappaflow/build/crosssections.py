@@ -175,7 +175,7 @@ def _check_cover(path: Path, layout: _Layout, grid: Grid, clamp: bool) -> None:
     if not clamp and (layout.temperature[0] > cold or layout.temperature[-1] < hot):
         raise UserError(
             f"{path}: covers {layout.temperature[0]:g}-{layout.temperature[-1]:g} K; expected all of "
-            f"{cold:g}-{hot:g} K: allow clamping to use the nearest temperature beyond"
+            f"{cold:g}-{hot:g} K: --clamp takes the nearest temperature beyond"
         )
 
 

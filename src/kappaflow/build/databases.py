@@ -7,6 +7,7 @@ files wanted and the folder to put them into.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -82,7 +83,10 @@ def _quiet() -> Iterator[None]:
     """Keep RADIS's chatter off standard output, where --json goes, and its warnings off the terminal."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        try:
+            yield
+        finally:
+            gc.collect()  # vaex holds its files and frames in cycles: let go of them now, not at some later time
 
 
 def _from_exojax(module: str, name: str) -> Any:
@@ -109,21 +113,15 @@ def _exomol(species: str, name: str, folder: Path, window: tuple[float, float]) 
     wanted = f"{stem}.def, .pf, .states.bz2, .trans.bz2 and {isotopologue}__H2.broad, __He.broad"
     manager = _from_exojax("exomol", "MdbExomol")
 
-    def read(low: float, high: float) -> Any:
-        with _translated(f"ExoMol/{name}", wanted, here), _quiet():
-            fetch = not (here / f"{isotopologue}__H2.broad").exists()
-            return manager(
-                str(here),
-                [low, high],
-                bkgdatm="H2",
-                broadf_download=fetch,
-                gpu_transfer=False,
-                local_databases=str(folder.absolute()),
-            )
+    def read(low: float, high: float) -> Lines:
+        fetch = not (here / f"{isotopologue}__H2.broad").exists()
+        where = {"broadf_download": fetch, "local_databases": str(folder.absolute())}
+        return _exomol_lines(species, manager(str(here), [low, high], bkgdatm="H2", gpu_transfer=False, **where))
 
     def load(low: float, high: float) -> Lines:
         try:
-            return _exomol_lines(species, read(low, high))
+            with _translated(f"ExoMol/{name}", wanted, here), _quiet():
+                return read(low, high)
         except _NoLines:
             return _none(species)
 
@@ -168,8 +166,7 @@ def _exomol_lines(species: str, mdb: Any) -> Lines:
     widths = {}
     for gas in ("H2", "He"):
         if mdb.broad_files[gas].exists():
-            with _quiet():
-                mdb.set_broadening_coef(levels.copy(), add_columns=False, species=gas)
+            mdb.set_broadening_coef(levels.copy(), add_columns=False, species=gas)
             alpha, n = np.asarray(mdb.alpha_ref, float), np.asarray(mdb.n_Texp, float)
             known = np.isfinite(alpha) & np.isfinite(n)
             widths[gas] = np.where(known, alpha, mdb.alpha_ref_def), np.where(known, n, mdb.n_Texp_def)
@@ -259,10 +256,10 @@ def _fetched_lines(species: str, kind: str, folder: Path, window: tuple[float, f
         _check_credentials(wanted, here)
     try:
         with _translated(kind, wanted, here), _quiet():
-            mdb = manager(str(here), list(window), isotope=0, gpu_transfer=False, **extra)
+            found = hitran_lines(species, manager(str(here), list(window), isotope=0, gpu_transfer=False, **extra))
     except _NoLines:
         return _none(species), "none", _provenance()
-    return *hitran_lines(species, mdb), _provenance()
+    return *found, _provenance()
 
 
 def hitran_lines(species: str, mdb: Any) -> tuple[Lines, str]:

@@ -88,7 +88,7 @@ def _valid_temperatures(source: Database, grid: Grid, clamp: bool) -> np.ndarray
     if not clamp and (cold < low or hot > high):
         raise UserError(
             f"{source.name}: holds from {low:g} to {high:g} K; expected {cold:g}-{hot:g} K: "
-            "allow clamping to use the nearest temperature beyond"
+            "--clamp takes the nearest temperature beyond"
         )
     return np.clip(grid.temperatures, low, high)
 
@@ -109,7 +109,8 @@ def _segment(
             return saved["ln_sigma"]
     nu = grid.nu[part]
     lines = source.load(float(nu[0]) - CUT, float(nu[-1]) + CUT)
-    inside = lines.nu[(lines.nu >= nu[0]) & (lines.nu <= nu[-1])]
+    end = grid.nu[min(part[-1] + 1, grid.points - 1)]
+    inside = lines.nu[(lines.nu >= nu[0]) & (lines.nu < end)]
     count, extent = inside.size, (float(inside.min(initial=np.inf)), float(inside.max(initial=-np.inf)))
     ln_sigma = np.empty((grid.pressures.size, temperatures.size, nu.size), np.float32)
     for t, temperature in enumerate(temperatures):
