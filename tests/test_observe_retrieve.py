@@ -169,6 +169,7 @@ def test_many_files_give_a_table_a_figure_and_a_report_and_a_bad_one_does_not_st
     assert float(rows[0]["C_O_q16"]) < float(rows[0]["C_O_q50"]) < float(rows[0]["C_O_q84"])
     assert (out / "c_to_o_snr.png").stat().st_size > 5000
     assert not (out / "bad").exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"object0.txt", "object1.txt", "bad.csv", "out"}
     page = (out / "report.html").read_text()
     assert page.count("<figure>") == 7
     assert "All objects" in page

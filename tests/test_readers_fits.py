@@ -130,6 +130,16 @@ def test_two_slits_are_never_blended_unasked(tmp_path):
         read_spectrum(path, source="S400A1")
 
 
+def test_files_of_two_targets_are_never_merged_unasked(tmp_path):
+    paths = [
+        save_x1d(tmp_path / f"{i}_x1d.fits", table(dm.SpecModel, wave), target=name)
+        for i, (wave, name) in enumerate(((NRS1, "2M0415"), (NRS2, "Wolf 1130C")))
+    ]
+    with pytest.raises(UserError, match=r"several targets \(2M0415, Wolf 1130C\).*--source all"):
+        read_spectrum(*paths)
+    assert len(read_spectrum(*paths, source="all")) == NRS1.size + NRS2.size
+
+
 @pytest.mark.parametrize(("unit", "factor"), [("mJy", 1.0), ("Jy", 1e3), ("MJy", 1e9), ("uJy", 1e-3)])
 def test_flux_units_per_frequency_are_scaled(tmp_path, unit, factor):
     path = save_x1d(tmp_path / "a_x1d.fits", table(dm.SpecModel, NRS1), units=("um", unit))

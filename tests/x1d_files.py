@@ -32,14 +32,14 @@ def with_units(spec, wavelength="um", flux="Jy"):
     return spec
 
 
-def save_x1d(path, *tables, detector="NRS1", slits=None, units=("um", "Jy")):
+def save_x1d(path, *tables, detector="NRS1", slits=None, units=("um", "Jy"), target="2MASS J04151954-0935066"):
     """An x1d product: one EXTRACT1D extension per table, as calwebb_spec2 writes fixed-slit data."""
     product = dm.MultiSpecModel()
     product.meta.telescope = "JWST"
     product.meta.instrument.name = "NIRSPEC"
     product.meta.instrument.detector = detector
     product.meta.instrument.grating = "G395H"
-    product.meta.target.catalog_name = "2MASS J04151954-0935066"
+    product.meta.target.catalog_name = target
     for k, rows in enumerate(tables):
         spec = dm.SpecModel(spec_table=rows)
         if units is not None:

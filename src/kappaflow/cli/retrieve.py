@@ -108,7 +108,7 @@ def _finish(outcomes: list[Outcome], how: dict[str, Any]) -> Path:
     sections = [section_of(outcome) for outcome in outcomes]
     if len(outcomes) > 1:
         sections.insert(0, overview(outcomes, out))
-    title = outcomes[0].name if len(outcomes) == 1 else f"{len(outcomes)} objects"
+    title = outcomes[0].title if len(outcomes) == 1 else f"{len(outcomes)} objects"
     made = {key: value for key, value in how["provenance"].items() if isinstance(value, str)}
     return write_report(
         Report(f"C/O of {title}", "with the line lists in its error bar", sections, made), out / "report.html"

@@ -71,6 +71,9 @@ def read_spectrum(*paths: str | os.PathLike[str], **hints: Unpack[Hint]) -> Spec
     known = Hints(**hints)  # type: ignore[arg-type]
     segments = [segment for path in paths for segment in _segments(Path(path), known)]
     merged, meta = merge([_scaled(s, known.detector_offset) for s in segments])
+    if isinstance(meta.get("target"), tuple) and known.source != "all":
+        targets = ", ".join(str(t)[:30] for t in meta["target"][:4])
+        raise UserError(f"{Path(paths[0]).name} and others: several targets ({targets}); merge them with --source all")
     return _checked(merged, {"files": tuple(Path(p).name for p in paths), **meta})
 
 
