@@ -113,6 +113,14 @@ def test_pressures_beyond_the_file_are_held_and_said(tmp_path):
     )
 
 
+def test_a_file_coarser_than_the_grid_is_said(tmp_path):
+    _, meta = read_cross_sections(write(tmp_path / "a.h5", nu=np.geomspace(1990, 2070, 200)), "H2O", GRID)
+    assert meta["resolution of the file"] == pytest.approx(199 / np.log(2070 / 1990), rel=0.02)
+    assert "coarser than the grid" in meta
+    _, meta = read_cross_sections(write(tmp_path / "b.h5", nu=np.geomspace(1990, 2070, 2000)), "H2O", GRID)
+    assert "coarser than the grid" not in meta
+
+
 def test_zero_stays_finite_in_the_logarithm(tmp_path):
     path = write(tmp_path / "a.h5", sigma=np.zeros((PRESSURE.size, TEMPERATURE.size, NU.size)))
     assert np.isfinite(read_cross_sections(path, "H2O", GRID)[0]).all()

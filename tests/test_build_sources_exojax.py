@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import json
 import socket
 import sys
 import urllib.error
@@ -13,13 +14,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from kappaflow.build import databases, exojax
 from kappaflow.build.databases import hitran_lines, open_database
 from kappaflow.build.exojax import exojax_cross_sections
 from kappaflow.build.hitran import read_hitran
 from kappaflow.build.opacity import Grid
+from kappaflow.cli.opacity import opacity
 from kappaflow.errors import UserError
+from kappaflow.tables.opacity import OpacityTable, factorize, load_opacity, save_opacity
 
 pytest.importorskip("numba", reason="needs kappaflow[build]")
 SAMPLES = Path(str(resources.files("exojax"))) / "data/testdata" if importlib.util.find_spec("exojax") else None
@@ -308,3 +312,22 @@ def test_a_window_without_lines_is_refused(folder):
     empty = Grid(points=50, window=(2000.0, 2010.0), log_pressure=(-3.0, 0.0, 2), temperature=(300.0, 1000.0, 2))
     assert "no line of CO between 2000 and 2010 cm-1" in refused("CO", "ExoMol/SAMPLE", folder, grid=empty)
     assert "no line of CO between 2000 and 2010 cm-1" in refused("CO", "HITEMP", folder, grid=empty)
+
+
+def test_the_command_adds_a_list_to_a_table(folder, tmp_path):
+    grid = Grid(points=300, window=GRID.window, log_pressure=(-5.0, 1.0, 4), temperature=(300.0, 2000.0, 4))
+    sigma, _ = exojax_cross_sections("CO", "HITEMP", grid, folder=folder)
+    lists = {"CO": {"base": factorize(sigma, rank=12, meta={"provenance": "test"})}}
+    save_opacity(OpacityTable(grid.nu, np.log10(grid.pressures), grid.temperatures, lists, {}), tmp_path / "base.h5")
+    arguments = ["build", "--source", "exojax", "--species", "CO", "--database", "ExoMol/SAMPLE", "--name", "sample"]
+    arguments += ["--data", str(folder), "--into", str(tmp_path / "base.h5"), "--out", str(tmp_path / "mine.h5")]
+    result = CliRunner().invoke(opacity, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "ExoMol 12C-16O__SAMPLE" in json.loads(result.stdout)["lists"]["CO"]["sample"]["provenance"]
+    assert {f.name for f in tmp_path.glob("*.h5*")} == {"base.h5", "mine.h5"}  # nothing left to resume from
+    expected, _ = exojax_cross_sections("CO", "ExoMol/SAMPLE", grid, folder=folder)
+    table = load_opacity(tmp_path / "mine.h5")
+    got = table.ln_sigma("CO", "sample", np.log10(grid.pressures))
+    assert np.sqrt(((got - expected) ** 2).mean()) < 0.05
+    with pytest.raises(UserError, match="expected ExoMol/NAME"):
+        CliRunner().invoke(opacity, [*arguments[:6], "Nope", *arguments[7:]], catch_exceptions=False)

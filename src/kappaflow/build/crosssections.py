@@ -2,8 +2,8 @@
 
 Both formats hold `xsecarr` (P, T, nu) [cm2/molecule] on `p`, `t` [K] and `bin_edges`, which despite its name is the
 wavenumber of each value [cm-1] (Chubb et al. 2021, A&A 646, A21; Molliere et al. 2019, A&A 627, A67). Values are
-interpolated, never averaged: ln sigma linearly in nu, then in ln T, then in ln P. Against ln T rather than T or 1/T
-because on ExoMolOP's 100 K steps it errs least (rms of ln sigma for H2O at 150 K and 1 bar 0.19, against 0.34 in T).
+interpolated, never averaged: ln sigma linearly in nu, then in ln T, then in ln P. On ExoMolOP's 100 K steps ln T is the
+best compromise: T errs more below 300 K, 1/T above 500 K (docs/opacity-sources.md).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from kappaflow.build.opacity import FLOOR, Grid
 from kappaflow.errors import UserError
+from kappaflow.progress import progress
 
 __all__ = ["read_cross_sections"]
 
@@ -62,13 +63,15 @@ def read_cross_sections(
         _check_molecule(path, file, species)
         layout = _layout(path, file)
         _check_cover(path, layout, grid, clamp)
-        at_file_pressures = np.stack(
-            [_at_temperatures(path, file, layout, p, grid) for p in range(layout.pressure.size)]
-        )
+        rows = []
+        with progress(path.name, layout.pressure.size, unit="pressures") as advance:
+            for p in range(layout.pressure.size):
+                rows.append(_at_temperatures(path, file, layout, p, grid))
+                advance()
         meta = _meta(path, file, layout, grid)
     left, share = _places(np.log(layout.pressure), np.log(grid.pressures))
-    share = share.astype(np.float32)[:, None, None]
-    return (1 - share) * at_file_pressures[left] + share * at_file_pressures[_next(left, layout.pressure)], meta
+    mixed = [(1 - np.float32(w)) * rows[i] + np.float32(w) * rows[i + 1] for i, w in zip(left, share, strict=True)]
+    return np.stack(mixed), meta
 
 
 @contextmanager
@@ -185,10 +188,6 @@ def _places(nodes: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return left, np.clip((wanted - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
 
 
-def _next(left: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    return np.minimum(left + 1, nodes.size - 1)
-
-
 def _at_temperatures(path: Path, file: h5py.File, layout: _Layout, p: int, grid: Grid) -> np.ndarray:
     """Return ln sigma (T, nu) at the file's pressure number `p`: one spectrum at a time, only the window."""
     first = max(int(np.searchsorted(layout.nu, grid.window[0], side="right")) - 1, 0)
@@ -205,8 +204,8 @@ def _at_temperatures(path: Path, file: h5py.File, layout: _Layout, p: int, grid:
                 f"{path}: a cross section at {layout.pressure[p]:g} bar, {layout.temperature[t]:g} K is {what}; "
                 "expected finite values, none negative: download it again"
             )
-        log = np.log(sigma + FLOOR)
-        rows[t] = ((1 - share) * log[left] + share * log[left + 1]).astype(np.float32)
+        below, above = np.log(sigma[left] + FLOOR), np.log(sigma[left + 1] + FLOOR)
+        rows[t] = ((1 - share) * below + share * above).astype(np.float32)
     lower, weight = _places(np.log(layout.temperature), np.log(grid.temperatures))
     return np.stack(
         [(1 - np.float32(w)) * rows[i] + np.float32(w) * rows[i + 1] for i, w in zip(lower, weight, strict=True)]
@@ -221,13 +220,17 @@ def _meta(path: Path, file: h5py.File, layout: _Layout, grid: Grid) -> dict[str,
     list_name = _text(file, "key_iso_ll") or path.name.split(".")[0]
     papers = {"petitRADTRANS 3": "Molliere et al. 2019", "TauREx/ExoMolOP": "Chubb et al. 2021"}
     doi = _text(file, "DOI")
+    resolution = float(np.median(inside[:-1] / np.diff(inside))) if inside.size > 1 else 0.0
+    ours = (grid.points - 1) / np.log(grid.window[1] / grid.window[0])
     meta: dict[str, Any] = {
         "provenance": f"{kind} cross sections {path.name} ({list_name}), interpolated to the grid points",
         "citation": f"{papers[kind]}; {doi}" if doi else papers[kind],
-        "resolution of the file": round(float(np.median(inside[:-1] / np.diff(inside)))) if inside.size > 1 else 0,
+        "resolution of the file": round(resolution),
         "temperature of the file [K]": [float(cold), float(hot)],
         "pressure of the file [bar]": [float(layout.pressure[0]), float(layout.pressure[-1])],
     }
+    if resolution < 0.99 * ours:
+        meta["coarser than the grid"] = f"R = {ours:.0f} there: lines between the points of the file are not seen"
     held = grid.temperatures[(grid.temperatures < cold) | (grid.temperatures > hot)]
     if held.size:
         meta["temperatures clamped to the file [K]"] = [round(float(t), 2) for t in held]

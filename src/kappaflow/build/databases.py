@@ -214,10 +214,12 @@ def _hitran(species: str, kind: str, name: str, folder: Path, window: tuple[floa
     lines, words, origin = local or _fetched_lines(species, kind, folder, window)
     meta = {
         "provenance": f"{name}, {origin}",
-        "citation": f"{HITEMP[species] if kind == 'HITEMP' else 'Gordon et al. 2022'} ({kind}); {PAPERS}",
+        "citation": f"{HITEMP[species] if kind == 'HITEMP' else 'Gordon et al. 2022'} ({kind})",
         "isotopologues": "all, terrestrial",
         "half-widths": words,
     }
+    if local is None:
+        meta["citation"] += f"; {PAPERS}"
     if kind == "HITRAN":
         meta["not for"] = "temperatures above about 600 K: made for 296 K, it lacks hot lines"
 
