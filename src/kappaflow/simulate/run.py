@@ -173,8 +173,8 @@ def _default_backend(recipe: Recipe) -> int:
 
 
 # The tables are prepared with linear algebra whose last bits depend on its number of threads: one, so that the bytes
-# do not depend on the machine's processors. Dask starts its workers with the first three, too. The last is XLA's:
-# several processes of one thread use the processors better than one process of several.
+# do not depend on the machine's processors. Dask starts its workers with the first three, too. The last is XLA's: the
+# processes share the processors, their threads need not.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
