@@ -25,7 +25,6 @@ from kappaflow.cli.opacity import opacity
 from kappaflow.errors import UserError
 from kappaflow.tables.opacity import OpacityTable, factorize, load_opacity, save_opacity
 
-pytest.importorskip("numba", reason="needs kappaflow[build]")
 SAMPLES = Path(str(resources.files("exojax"))) / "data/testdata" if importlib.util.find_spec("exojax") else None
 pytestmark = [
     pytest.mark.skipif(SAMPLES is None, reason="needs exojax: pip install 'kappaflow[build]'"),
@@ -331,3 +330,6 @@ def test_the_command_adds_a_list_to_a_table(folder, tmp_path):
     assert np.sqrt(((got - expected) ** 2).mean()) < 0.05
     with pytest.raises(UserError, match="expected ExoMol/NAME"):
         CliRunner().invoke(opacity, [*arguments[:6], "Nope", *arguments[7:]], catch_exceptions=False)
+    again = [*arguments[:8], "base", *arguments[9:]]
+    with pytest.raises(UserError, match="has a list 'base' already"):
+        CliRunner().invoke(opacity, again, catch_exceptions=False)
