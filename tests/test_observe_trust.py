@@ -158,6 +158,15 @@ def test_a_misfit_that_no_opacity_explains_fails_and_one_that_they_explain_passe
     assert "with fixed opacities it would not" in check.sentence
 
 
+def test_a_band_wider_than_the_spectrum_is_no_pass():
+    rng = RNG(12)
+    broad = posterior_predictive(observed(rng), NOISE, np.ones(P, bool), predicted(rng, opacity=1.5), rng)
+    check = predictive_check(broad)
+    assert broad.p_value > 0.05
+    assert check.verdict == "warn"
+    assert "agreement means little" in check.sentence
+
+
 def test_errors_quoted_too_small_are_caught():
     rng = RNG(8)
     result = posterior_predictive(observed(rng, noise=2.0), NOISE, np.ones(P, bool), predicted(rng), rng)

@@ -11,6 +11,8 @@ from kappaflow.observe.trust import THRESHOLDS, Check, Verdict
 
 __all__ = ["Predictive", "posterior_predictive", "predictive_check"]
 
+BROAD = 1.0  # half-width of the 90 % band over the flux beyond which a spectrum cannot disagree with it
+
 
 @dataclass(frozen=True)
 class Predictive:
@@ -22,6 +24,7 @@ class Predictive:
     low: np.ndarray  # (p,), 5 % of model plus noise
     high: np.ndarray  # (p,), 95 %
     outside: float  # share of good pixels outside [low, high]; 0.10 when all is well
+    breadth: float  # median over good pixels of the band's half-width / |flux|: above 1, agreement means little
 
 
 def posterior_predictive(
@@ -57,7 +60,10 @@ def posterior_predictive(
     ends = np.quantile(spread, [0.05, 0.95], axis=0) * sigma
     low[good], high[good] = ends
     outside = float(np.mean((flux[good] < ends[0]) | (flux[good] > ends[1])))
-    return Predictive(float(p), float(distance[0] / good.sum()), np.median(predicted, axis=0), low, high, outside)
+    size = np.maximum(np.abs(flux[good]), sigma)
+    breadth = float(np.median((ends[1] - ends[0]) / 2 / size))
+    chi2 = float(distance[0] / good.sum())
+    return Predictive(float(p), chi2, np.median(predicted, axis=0), low, high, outside, breadth)
 
 
 def _distance(points: np.ndarray, sample: np.ndarray) -> np.ndarray:
@@ -74,7 +80,10 @@ def _distance(points: np.ndarray, sample: np.ndarray) -> np.ndarray:
 
 
 def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> Check:
-    """Grade the p-value under uncertain opacities; `fixed` (base lists only) says what the envelope explains."""
+    """Grade the p-value under uncertain opacities; `fixed` (base lists only) says what the envelope explains.
+
+    A band wider than the spectrum itself lets anything pass: that is a warning, not a pass.
+    """
     name, p = "posterior predictive", envelope.p_value
     good, fair = THRESHOLDS[name]
     verdict: Verdict = "pass" if p >= good else "warn" if p >= fair else "fail"
@@ -83,6 +92,11 @@ def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> C
         "warn": "The model with uncertain opacities has difficulty with this spectrum",
         "fail": "No posterior draw, with any plausible opacities, looks like this spectrum",
     }[verdict]
+    if verdict == "pass" and envelope.breadth > BROAD:
+        sentence = (
+            f"The predictive band is {envelope.breadth:.1f} times the flux: agreement means little (p = {p:.2g})."
+        )
+        return Check(name, p, "warn", sentence)
     more = ""
     if fixed is not None and verdict == "pass" and fixed.p_value < fair:
         more = "; with fixed opacities it would not"
