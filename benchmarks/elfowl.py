@@ -52,13 +52,16 @@ def read(path):
 def ours(pressure, profile, gravity, layers):
     """Wavenumber [cm-1], emergent flux [erg s-1 cm-2 / cm-1] and the shares of layers clamped cold and hot."""
     table = load_opacity()
-    level_log = np.linspace(np.log10(pressure[0]), np.log10(pressure[-1]), layers + 1)
+    level_log = np.log10(pressure)
+    if layers:
+        level_log = np.linspace(level_log[0], level_log[-1], layers + 1)
+    layers = level_log.size - 1
     centre_log = 0.5 * (level_log[1:] + level_log[:-1])
     at = lambda log_p, y: np.interp(log_p, np.log10(pressure), y)  # noqa: E731
     mole = {n: np.exp(at(centre_log, np.log(np.maximum(profile[n], 1e-40)))) for n in WEIGHT if n in profile}
     temperature = at(centre_log, profile["temperature"])
     mu = sum(WEIGHT[n] * x for n, x in mole.items()) / sum(mole.values())
-    ratio = np.full(layers, (level_log[1] - level_log[0]) * np.log(10))
+    ratio = np.diff(level_log) * np.log(10)
     air = Air(*(jnp.asarray(x) for x in (10**centre_log, ratio, temperature, mu)))
     ln_column = column_density(air, jnp.log10(gravity))
     ln_vmr = jnp.log(jnp.asarray([*(np.zeros(layers) + 1e-40 for _ in SPECIES), mole["H2"], mole["He"]]))
@@ -104,7 +107,7 @@ def compare(path, layers):
         "rms": float(np.sqrt((ln_ratio**2).mean())),
         "median_ratio": float(np.exp(np.median(ln_ratio))),
         "bands": bands,
-        "layers": layers,
+        "layers": layers or pressure.size - 1,
         "points": int(nu.size),
         "layers_colder_than_table": clamped[0],
         "layers_hotter_than_table": clamped[1],
@@ -138,7 +141,7 @@ def main():
     parser.add_argument("files", nargs="+", help="Sonora Elf Owl netCDF files")
     parser.add_argument("--json", action="store_true", help="one JSON object a file")
     parser.add_argument("--figure", help="write spectra and ratios to this PNG")
-    parser.add_argument("--layers", type=int, default=80)
+    parser.add_argument("--layers", type=int, default=0, help="even layers in log P; 0: the file's own levels")
     options = parser.parse_args()
     curves = [compare(path, options.layers) for path in options.files]
     for numbers, _ in curves:

@@ -3,8 +3,9 @@
     python benchmarks/forward.py [--json] [--batch 128] [--scaling]
 
 Ours: parameters to pixels (chemistry, quenching, cloud, perturbed opacities, transfer, Doppler, line-spread function).
-ExoJAX, two ways: `OpaPremodit.xsmatrix` of six species (its default settings, 20,000 made-up lines each: the cost
-hardly depends on the lines) with its own transfer; and its transfer alone on ready-made cross sections, five angles as ours.
+ExoJAX, two ways: `OpaPremodit.xsmatrix` of six species at its default settings (20,000 made-up lines each; the cost
+hardly depends on them) with its own transfer; and its transfer alone on ready-made cross sections, with as many angles
+as ours.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def line_parameters(nu, seed):
 
 
 def time_premodit():
-    """Seconds of one spectrum whose six cross-section matrices ExoJAX computes itself, in double precision as it asks."""
+    """Time one spectrum whose six cross-section matrices ExoJAX computes itself, in double precision as it asks."""
     from exojax.opacity import OpaPremodit
     from exojax.rt import ArtEmisPure
     from exojax.utils.grids import wavenumber_grid

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike
 from kappaflow.config import Preset
 from kappaflow.config import preset as preset_named
 from kappaflow.errors import UserError
-from kappaflow.parameters import COEFFICIENTS, SPECIES, check_theta
+from kappaflow.parameters import COEFFICIENTS, INDEX, KNOT_LOG_PRESSURE, SPECIES, bounds, check_theta
 from kappaflow.physics.chemistry import EquilibriumTable
 from kappaflow.physics.continuum import CIATable
 from kappaflow.physics.detector import detector, pixel_grid
-from kappaflow.physics.opacity import block_grid, reduce_rank, temperature_grid
+from kappaflow.physics.opacity import block_grid, negligible, reduce_rank, temperature_grid
 from kappaflow.physics.perturbation import fourier_basis
 from kappaflow.physics.spectrum import Layers, Lines, Tables, clamped_layers, spectra
 from kappaflow.physics.temperature import hermite
@@ -33,7 +33,7 @@ __all__ = ["ForwardModel", "assemble", "layer_centres"]
 
 TOP, BOTTOM = -5.0, 3.0  # log10(P/bar)
 VERSION = 1  # raise it when a change of the physics changes spectra
-TERMS = 8  # functions of temperature kept per list and layer
+TERMS = 14  # functions of temperature kept per list and layer
 CHUNK = 64  # spectra computed together: enough to reuse the table, few enough to stay in cache
 SIZES = (1, 8, CHUNK)  # batch sizes that are compiled; others are padded to the next
 
@@ -269,9 +269,13 @@ def _lines(opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broaden
     terms = min(TERMS, opacity.temperature.size)
     basis = np.empty((count, log_pressure.size, len(names), terms, points), np.float32)
     loadings = []
+    floor = negligible(log_pressure).astype(np.float32)[:, None, None]
+    weights = _likely(log_pressure, opacity.temperature)
     for row, (species, name) in enumerate(names):
         ln_sigma = opacity.ln_sigma(species, name, log_pressure, stride=stride, broadening=broadening)
-        loading, reduced = reduce_rank(ln_sigma, terms)
+        # What no column of the prior can show is levelled off, so that the few terms go to what can be seen.
+        ln_sigma = np.logaddexp(ln_sigma, floor)
+        loading, reduced = reduce_rank(ln_sigma, terms, weights)
         loadings.append(loading)
         basis[:, :, row] = np.moveaxis(_cut(reduced, count, points), 2, 0)
     sizes = [len(opacity.lists[s]) for s in SPECIES]
@@ -284,6 +288,15 @@ def _lines(opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broaden
         nodes=jnp.asarray(blocks.nodes),
         between=jnp.asarray(blocks.between),
     )
+
+
+def _likely(log_pressure: np.ndarray, temperature: np.ndarray) -> np.ndarray:
+    """Weight (layer, T) of an error: 1 at temperatures that the prior reaches in a layer, 0.1 below them."""
+    low, _ = bounds()
+    coldest = low[INDEX["T1"] : INDEX["T5"] + 1]
+    # The profile stays between neighbouring knots, so the upper of the two bounds a layer from below.
+    knot = np.clip(np.searchsorted(KNOT_LOG_PRESSURE, log_pressure, side="right") - 1, 0, coldest.size - 2)
+    return np.where(temperature >= 0.85 * coldest[knot][:, None], 1.0, 0.1)
 
 
 def _cut(array: np.ndarray, count: int, points: int) -> np.ndarray:

@@ -14,7 +14,17 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.interpolate import CubicSpline
 
-__all__ = ["Blocks", "TemperatureGrid", "block_grid", "reduce_rank", "temperature_grid", "temperature_weights"]
+from kappaflow.physics.constants import AMU, BAR
+
+__all__ = [
+    "Blocks",
+    "TemperatureGrid",
+    "block_grid",
+    "negligible",
+    "reduce_rank",
+    "temperature_grid",
+    "temperature_weights",
+]
 
 
 class TemperatureGrid(NamedTuple):
@@ -40,25 +50,37 @@ def temperature_weights(grid: TemperatureGrid, temperature: Float[Array, ...]) -
     return ((c[..., 0, :] * t + c[..., 1, :]) * t + c[..., 2, :]) * t + c[..., 3, :]
 
 
-def reduce_rank(ln_sigma: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray]:
+def reduce_rank(ln_sigma: np.ndarray, terms: int, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Factor `ln_sigma` (layer, T, nu) into (layer, T, k) @ (layer, k, nu), the best of rank `terms` per layer.
 
-    The singular vectors come from the small Gram matrix over temperature; where there are no more temperatures than
-    `terms` the factorization is exact and the first factor is the identity.
+    `weights` (layer, T) say how much an error at each temperature counts. The singular vectors come from the small Gram
+    matrix over temperature; where there are no more temperatures than `terms` the factorization is exact and the first
+    factor is the identity.
     """
-    layers, nodes, _ = ln_sigma.shape
+    layers, nodes, points = ln_sigma.shape
     if nodes <= terms:
         eye = np.broadcast_to(np.eye(nodes, dtype=np.float32), (layers, nodes, nodes))
         return eye, ln_sigma.astype(np.float32)
+    scale = np.ones((layers, nodes)) if weights is None else np.asarray(weights, float)
     loading = np.empty((layers, nodes, terms), np.float32)
-    basis = np.empty((layers, terms, ln_sigma.shape[2]), np.float32)
-    for layer, values in enumerate(ln_sigma):
+    basis = np.empty((layers, terms, points), np.float32)
+    for layer in range(layers):
+        values = scale[layer, :, None].astype(np.float32) * ln_sigma[layer]
         gram = values.astype(np.float64) @ values.T.astype(np.float64)
-        _, vectors = np.linalg.eigh(gram)
-        vectors = vectors[:, ::-1][:, :terms]
-        loading[layer] = vectors
-        basis[layer] = vectors.T @ values
+        vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :terms]
+        loading[layer] = vectors / scale[layer, :, None]
+        basis[layer] = vectors.T.astype(np.float32) @ values
     return loading, basis
+
+
+def negligible(log_pressure: np.ndarray) -> np.ndarray:
+    """Ln of the cross section [cm2] below optical depth 1e-6 in a whole column, at `log_pressure` [log10 bar].
+
+    So thin a layer is invisible even where it is far hotter than what lies below. The largest column of the prior:
+    P / (mu g) with g = 1000 cm s-2, mu = 2.3, and a mole fraction of 0.02.
+    """
+    column = 0.02 * 10.0**log_pressure * BAR / (2.3 * AMU * 1e3)
+    return np.log(1e-6 / column)
 
 
 class Blocks(NamedTuple):
