@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test lint bench clean
 help:
 	@echo "make demo   install and run the demonstration"
 	@echo "make test   install the development tools and run the tests"
@@ -13,14 +13,14 @@ help:
 	@echo "make bench  every benchmark that fits on two cores"
 
 # torch first and pinned: any looser requirement pulls gigabytes of CUDA onto a machine without a GPU.
-$(RUNTIME): pyproject.toml locks/runtime.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install -q --disable-pip-version-check -c locks/runtime.txt torch
-	$(BIN)/pip install -q --disable-pip-version-check -c locks/runtime.txt -e .
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
-$(DEV): $(RUNTIME) locks/dev.txt
-	$(BIN)/pip install -q --disable-pip-version-check -c locks/dev.txt -e ".[build,cluster,reference,gpu,dev]"
+$(DEV): $(RUNTIME)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[build,cluster,reference,gpu,dev]"
 	@touch $@
 
 demo: $(RUNTIME)

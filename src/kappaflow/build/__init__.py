@@ -1,0 +1,1 @@
+"""From public line data to the packaged tables."""

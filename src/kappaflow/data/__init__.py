@@ -1,0 +1,1 @@
+"""What is packaged: tables, the example spectrum, networks."""
