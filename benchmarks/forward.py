@@ -29,7 +29,7 @@ from kappaflow.forward import ForwardModel
 from kappaflow.parameters import SPECIES, bounds
 from kappaflow.tables.opacity import load_opacity
 
-POINTS, LAYERS, ANGLES = 10_000, 60, 5
+POINTS, LAYERS, ANGLES = 10_000, 60, 6
 
 
 def draws(n):
