@@ -27,7 +27,7 @@ demo: $(RUNTIME)
 	$(BIN)/kappaflow demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow'
 
 lint: $(DEV)
 	$(BIN)/ruff format --check .

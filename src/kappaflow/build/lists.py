@@ -131,32 +131,31 @@ def _split(lines: Lines) -> DenseLines:
     return split(lines, EXOMOL_STEP, parts=parts, spread=spread)
 
 
-def _share_of(lines: Lines, bins: BinnedCrossSection) -> np.ndarray:
-    """Share of each bin's strength that `lines` hold, bin by bin, at most one."""
+def _share_of(lines: Lines, bins: BinnedCrossSection, nu: np.ndarray) -> np.ndarray:
+    """Share of the strength of `bins` that `lines` hold, in windows of 2 cm-1 around `nu`.
+
+    Positions differ by up to a bin between the lists: bin by bin, a line would be missing here and extra there.
+    """
     index = np.rint((lines.nu - bins.nu[0]) / bins.step).astype(int)
     inside = (index >= 0) & (index < bins.nu.size)
     own = np.bincount(index[inside], strength(lines, bins.temperature)[inside], minlength=bins.nu.size) / bins.step
-    return own / np.maximum(bins.sigma, 1e-300)
+    box = np.ones(2 * round(1.0 / bins.step) + 1)
+    share = np.convolve(own, box, "same") / np.maximum(np.convolve(bins.sigma, box, "same"), 1e-300)
+    return np.interp(nu, bins.nu, share)
 
 
 def _lacking(lines: Lines, data: Path) -> Lines:
     """Super-lines for the strength that ExoMol has and `lines` lacks.
 
-    Positions differ by up to a bin between the lists, so the two are compared over about 2 cm-1. What is lacking is
-    hotter than the bin it lies in: its lower energy comes from what is lacking at the two temperatures.
+    What is lacking is hotter than the bin it lies in: its lower energy comes from what is lacking at 600 and 350 K.
     """
     warm, cool = _warm_cool(data, lines.molecule)
     extra = super_lines(lines.molecule, warm, cool, width=SUPER_WIDTH[lines.molecule])
-    shares = []
-    for bins in (warm, cool):
-        box = np.ones(2 * round(1.0 / bins.step) + 1)
-        own = np.convolve(_share_of(lines, bins) * bins.sigma, box, "same")
-        share = 1 - own / np.maximum(np.convolve(bins.sigma, box, "same"), 1e-300)
-        shares.append(np.clip(np.interp(extra.nu, bins.nu, share), 1e-3, 1.0))
-    lacks = np.where(shares[0] > 2e-3, shares[0], 0.0)
-    hotter = np.log(shares[0] / shares[1]) / (C2 * (1 / cool.temperature - 1 / warm.temperature))
+    lacks_warm, lacks_cool = (np.clip(1 - _share_of(lines, bins, extra.nu), 1e-3, 1.0) for bins in (warm, cool))
+    hotter = np.log(lacks_warm / lacks_cool) / (C2 * (1 / cool.temperature - 1 / warm.temperature))
     e_lower = np.clip(extra.e_lower + hotter, extra.e_lower, np.maximum(extra.e_lower, LACKING_E_LOWER))
-    s = extra.s * lacks * np.exp(C2 * (e_lower - extra.e_lower) * (1 / warm.temperature - 1 / T_REFERENCE))
+    s = extra.s * np.where(lacks_warm > 2e-3, lacks_warm, 0.0)
+    s *= np.exp(C2 * (e_lower - extra.e_lower) * (1 / warm.temperature - 1 / T_REFERENCE))
     return dataclasses.replace(extra, e_lower=e_lower, s=s)
 
 
@@ -167,8 +166,7 @@ def _exomol(species: str) -> Callable[[Path, np.ndarray], SourceList]:
         guide = hitran.where(hitran.isotope == 1)
         main = super_lines(species, warm, cool, width=SUPER_WIDTH[species], guide=guide)
         # The share of a bin that HITRAN knows stands as one line at its place, the rest is spread over the bin.
-        bins = np.rint((main.nu - warm.nu[0]) / warm.step).astype(int)
-        known = np.clip(_share_of(guide, warm)[bins], 0, 1)
+        known = np.clip(_share_of(guide, warm, main.nu), 0, 1)
         lines = join_lines([dataclasses.replace(main, s=main.s * known), hitran.where(hitran.isotope != 1)])
         rest = dataclasses.replace(main, s=main.s * (1 - known))
         return SourceList(

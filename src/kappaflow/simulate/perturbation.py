@@ -7,10 +7,8 @@ The coefficients of a species are c0, a_1..a_4, b_1..b_4; a_m and b_m share thei
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from kappaflow.errors import UserError
 from kappaflow.parameters import COEFFICIENTS, MODES, SPECIES
 from kappaflow.simulate.keys import Stream
 from kappaflow.simulate.prior import SHARD_SIZE
+from kappaflow.tables.perturbation import perturbation_prior
 
 __all__ = ["AXES", "PERTURB", "allowed_combinations", "combinations", "draw_coefficients", "sigma"]
 
@@ -31,8 +30,7 @@ Combination = tuple[tuple[str, str], ...]  # ((species, list), ...), in the orde
 @cache
 def sigma() -> np.ndarray:
     """Return the standard deviations of the coefficients at amplitude 1, shape (6, 9), from the packaged table."""
-    text = resources.files("kappaflow.data").joinpath("perturbation.json").read_text()
-    table = json.loads(text)["sigma"]
+    table = perturbation_prior()
     rows = [[table[s]["const"], *table[s]["modes"], *table[s]["modes"]] for s in SPECIES]
     values = np.array(rows, dtype=float)
     if values.shape != (len(SPECIES), COEFFICIENTS):
