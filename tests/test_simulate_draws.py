@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -23,6 +23,7 @@ def plan(seed=0, **options):
     return make_plan(make_recipe(model="toy", **options), seed, ToyModel())
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**40), st.integers(0, 2**40))
 def test_a_rewound_stream_equals_a_fresh_generator(first, second):
     stream = Stream("theta", 3)

@@ -81,7 +81,7 @@ def test_killed_ten_times_and_resumed_the_directory_has_the_bytes_of_an_uninterr
     moments = random.Random(20261115)
     for attempt in range(10):
         before = count(directory)
-        process = start(directory, ALL, 0.005)
+        process = start(directory, ALL, 0.02)
         while attempt % 3 and count(directory) == before:  # a third of the kills come before the first shard
             time.sleep(0.001)
         time.sleep(moments.uniform(0.0, 0.05))
