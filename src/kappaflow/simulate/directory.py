@@ -89,7 +89,7 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / CONFIG
     try:
         config = json.loads(path.read_text())
-        int(config["shards"]), int(config["seed"]), str(config["digest"])
+        config |= {"shards": int(config["shards"]), "seed": int(config["seed"]), "digest": str(config["digest"])}
     except FileNotFoundError:
         raise UserError(f"{directory}: no {CONFIG}; not a directory made by `kappaflow simulate`") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
