@@ -31,7 +31,7 @@ def layer_centres(pressure, profile, layers):
 
 
 def exact_tables(pressure, profile, layers):
-    """ln sigma (layer, nu) of every base list, line by line at the layers' own (P, T)."""
+    """Evaluate ln sigma (layer, nu) of every base list, line by line at the layers' own (P, T)."""
     centre, temperature = layer_centres(pressure, profile, layers)
     low, high = GRID.temperatures[[0, -1]]
     out = {}

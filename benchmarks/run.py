@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [NAME ...]
 
-Each prints what its own page of the docs quotes. A benchmark that misses its limit exits with 1; the run goes on and says so.
+Each prints what its own page of the docs quotes. One that misses its limit exits with 1; the run goes on and says so.
 """
 
 from __future__ import annotations

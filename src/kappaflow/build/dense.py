@@ -117,7 +117,7 @@ def read_band_means(path: Path, low: float, high: float) -> BandMeans:
 
 
 def hot_term(
-    cold: Lines,
+    cold: Sequence[Lines],
     bands: BandMeans,
     temperatures: np.ndarray,
     *,

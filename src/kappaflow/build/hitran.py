@@ -177,7 +177,7 @@ def _numbers(path: Path, block: np.ndarray, name: str) -> np.ndarray:
                 values[i] = float(cell)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
-        cell = text[bad[0]].decode(errors="replace")
+        cell = bytes(text[bad[0]]).decode(errors="replace")
         raise UserError(f"{path}: line {bad[0] + 1}: field '{name}' is {cell!r}; expected a number")
     return values
 

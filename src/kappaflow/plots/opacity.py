@@ -34,7 +34,7 @@ def comparison_figure(
 def demo_figure(
     wavelength: np.ndarray, base: np.ndarray, perturbed: np.ndarray, swaps: dict[str, np.ndarray]
 ) -> Figure:
-    """A spectrum with the band of perturbed opacities above, ratios of swapped line lists below."""
+    """Draw a spectrum with the band of perturbed opacities above, ratios of swapped line lists below."""
     gap = np.flatnonzero(np.diff(wavelength) > 10 * np.median(np.diff(wavelength))) + 1
 
     def broken(values: np.ndarray) -> np.ndarray:
