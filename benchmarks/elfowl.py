@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -39,14 +40,26 @@ def read(path):
         order = np.argsort(file["pressure"].values)
         profile = {str(n): file[n].values[order].astype(float) for n in file.data_vars if file[n].dims == ("pressure",)}
         pressure = file["pressure"].values[order].astype(float)
-        parameters = json.loads(file.attrs["planet_params"])
+        gravity = surface_gravity(path, file.attrs)
         wave, flux = file["wavelength"].values.astype(float), file["flux"].values.astype(float)
-    logg = parameters["logg"]
-    value, unit = (logg["value"], logg.get("unit", "")) if isinstance(logg, dict) else (float(logg), "")
-    gravity = value * 100 if "m / s2" in unit and "cm" not in unit else (10**value if value < 10 else value)
     order = np.argsort(wave)
     wave, flux = wave[order], flux[order]
     return pressure, profile, gravity, wave, flux * (wave * 1e-4) ** 2  # per cm of wavelength -> per cm-1
+
+
+def surface_gravity(path, attributes):
+    """Gravity [cm s-2] from the file's parameters or, without them, from `grav_G` [m s-2] in its name."""
+    try:
+        logg = json.loads(attributes["planet_params"])["logg"]
+    except (KeyError, ValueError):
+        named = re.search(r"grav_([\d.]+?)(?:_|\.nc)", Path(path).name)
+        if named is None:
+            raise SystemExit(f"{path}: neither planet_params nor the file name tell the gravity") from None
+        return 100 * float(named[1])
+    value, unit = (logg["value"], logg.get("unit", "")) if isinstance(logg, dict) else (float(logg), "")
+    if "cm" not in unit and "m / s2" in unit:
+        return 100 * value
+    return 10**value if value < 10 else value
 
 
 def ours(pressure, profile, gravity, layers):

@@ -30,7 +30,7 @@ BENCHMARKS = {
     "training": ["--json"],
     "calibrate": ["--json"],
 }
-NEEDS_DATA = {"voigt", "opacity", "elfowl"}
+NEEDS_DATA = {"voigt", "opacity", "elfowl", "sampling"}
 
 
 def main():

@@ -32,7 +32,7 @@ class Grid:
     window: tuple[float, float] = (1850.0, 3550.0)
     log_pressure: tuple[float, float, int] = (-5.5, 3.5, 19)  # half a dex beyond the layers, for broadening stress
     temperature: tuple[float, float, int] = (150.0, 2000.0, 18)
-    rank: int = 40
+    rank: int = 56
 
     @classmethod
     def of(cls, table: OpacityTable) -> Grid:
