@@ -176,7 +176,9 @@ def test_a_file_size_limit_is_a_clear_error_and_leaves_nothing_half_written(tmp_
     assert "no room" in str(caught.value)
     assert "--resume" in str(caught.value)
     names = sorted(p.name for p in tmp_path.iterdir())
-    assert names == ["config.json", "shard-000000.h5", "shard-000001.h5", "shard-000002.h5"]
+    # Shards are written while the next is computed: the third may or may not have been whole when the disk filled.
+    whole_shards = ["config.json", "shard-000000.h5", "shard-000001.h5", "shard-000002.h5"]
+    assert names in (whole_shards, whole_shards[:3])
     run(tmp_path, ALL, resume=True)
     assert content(tmp_path) == content(whole)
 
