@@ -15,12 +15,11 @@ import json
 import time
 from pathlib import Path
 
-import numpy as np
-
+from kappaflow.calibrate import LEVELS
+from kappaflow.experiments import score
 from kappaflow.inference import PIECES, Posterior, Trainer, plan_run, without
 from kappaflow.storage import written_whole
 
-LEVELS = (0.50, 0.68, 0.90, 0.95)
 RESULT = "score.json"
 
 
@@ -34,38 +33,6 @@ def arms(whole, paper, only, half):
     return {k: v for k, v in table.items() if not only or k in only or k.removeprefix("without ") in only}
 
 
-def intervals(draws, level):
-    """Central intervals (2, b, D) of draws (b, n, D), by Weibull's rule."""
-    return np.quantile(draws, ((1 - level) / 2, (1 + level) / 2), axis=1, method="weibull")
-
-
-def score(posterior, observed, draws):
-    """Everything about one arm on the held-out spectra."""
-    theta = np.asarray(observed.theta, dtype=float)
-    sampled = posterior.sample_batch(observed.flux, observed.error, observed.mask, n=draws, seed=1)
-    target = posterior.names.index("C_O") if "C_O" in posterior.names else 0
-    width = posterior.box.widths
-    coverage, overall = {}, {}
-    for level in LEVELS:
-        low, high = intervals(sampled, level)
-        inside = (low <= theta) & (theta <= high)
-        coverage[f"{level:.2f}"], overall[f"{level:.2f}"] = float(inside[:, target].mean()), float(inside.mean())
-    low, high = intervals(sampled, 0.90)
-    miss = np.maximum(low - theta, 0) + np.maximum(theta - high, 0)
-    interval = ((high - low) + 2 / 0.10 * miss) / width
-    density = posterior.log_prob_batch(theta, observed.flux, observed.error, observed.mask)
-    return {
-        "parameter": posterior.names[target],
-        "n": len(theta),
-        "coverage": coverage,
-        "overall": overall,
-        "width": float(np.median((high - low)[:, target]) / width[target]),
-        "interval_score": float(interval[:, target].mean()),
-        "interval_score_overall": float(interval.mean()),
-        "nats_from_prior": float(density.mean() + np.log(width).sum()),
-    }
-
-
 def run_arm(recipe, batches, folder, observed, given):
     """Train (or go on), score, and leave the result in the folder."""
     if (folder / RESULT).exists():
@@ -73,7 +40,7 @@ def run_arm(recipe, batches, folder, observed, given):
     run = plan_run(batches, recipe, seed=given.seed, minutes=given.minutes)
     start = time.perf_counter()
     checkpoint = Trainer(run, batches, folder).fit(resume=True)
-    row = score(Posterior([checkpoint]), observed, given.draws)
+    row = score(Posterior([checkpoint]), observed, draws=given.draws)
     row |= {"validation": checkpoint.metrics["validation"], "spectra": checkpoint.metrics["spectra"]}
     row |= {
         "seconds": checkpoint.metrics["seconds"],

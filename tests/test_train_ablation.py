@@ -73,7 +73,7 @@ def test_scores_tell_an_exact_posterior_from_a_wide_and_a_narrow_one(ablation):
     theta, flux = theta * 0.5, 10 + (flux - 10) * 0.5  # away from the walls, where the cut does not matter
     noisy = flux + np.random.default_rng(0).normal(size=flux.shape)
     many = Batch(theta, noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(2000))
-    right, wide, narrow = (ablation.score(Exact(f), many, 400) for f in (1.0, 2.0, 0.5))
+    right, wide, narrow = (ablation.score(Exact(f), many) for f in (1.0, 2.0, 0.5))
     assert right["coverage"]["0.90"] == pytest.approx(0.90, abs=0.025)
     assert wide["coverage"]["0.90"] > 0.95
     assert narrow["coverage"]["0.90"] < 0.7

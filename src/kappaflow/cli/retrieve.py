@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +18,9 @@ if TYPE_CHECKING:
     from kappaflow.cli.retrieve_files import Outcome
     from kappaflow.observe import Spectrum
     from kappaflow.observe.retrieve import Settings
+    from kappaflow.report import Section
 
-__all__ = ["forward_for", "register"]
+__all__ = ["Job", "forward_for", "register", "retrieve_objects", "say_outcomes"]
 
 HELP = """From telescope files to posteriors that say how far to trust them.
 
@@ -59,60 +63,88 @@ def _distance(asked: float | None, spectrum: Spectrum) -> float | None:
     return asked if asked is not None else float(stated) if isinstance(stated, int | float) else None
 
 
-def _one(name: str, files: list[Path], how: dict[str, Any]) -> Outcome:
-    """Retrieve one object and write its files; a user's mistake becomes its outcome."""
-    from kappaflow.cli.retrieve_files import Outcome, write_object
-    from kappaflow.observe import read_spectrum
-    from kappaflow.observe.retrieve import retrieve
+@dataclass(frozen=True)
+class Job:
+    """All that a call of `retrieve` has been told: where to, with which networks, and how to read."""
 
-    folder = how["out"] / name
-    try:
-        native = read_spectrum(*files, **how["hints"])
-        result = retrieve(
-            native,
-            how["posterior"],
-            control=how["control"],
-            model=how["forward"],
-            distance=_distance(how["distance"], native),
-            settings=how["settings"],
-        )
-    except UserError as error:
-        return Outcome(name, folder, None, str(error))
-    outcome = Outcome(name, folder, result)
-    write_object(outcome, how["provenance"])
-    return outcome
+    out: Path
+    posterior: Any
+    control: Any
+    settings: Settings
+    distance: float | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)  # of `read_spectrum`
+    first: Sequence[Section] = ()  # of the report, before the objects
+
+    @cached_property
+    def forward(self) -> Any:
+        """The forward model on the networks' pixels, or why there is none."""
+        return forward_for(self.posterior)
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """What made the numbers, for every file."""
+        import kappaflow
+
+        def named(networks: Any) -> str:
+            card = networks.members[0].card
+            return f"{len(networks.members)} of preset {card.preset}, data {card.digest}"
+
+        made = {"kappaflow": kappaflow.__version__, "networks": named(self.posterior), "seed": str(self.settings.seed)}
+        return made | ({"control networks": named(self.control)} if self.control is not None else {})
 
 
-def _all(objects: list[tuple[str, list[Path]]], how: dict[str, Any]) -> list[Outcome]:
+def retrieve_objects(job: Job, objects: list[tuple[str, list[Path]]]) -> tuple[list[Outcome], Path]:
+    """Retrieve each object (name, files), write everything, and return what came of it and the report's path."""
     from kappaflow.progress import progress
 
     outcomes = []
     with progress("retrieving", len(objects), unit="spectra") as advance:
         for name, files in objects:
-            outcomes.append(_one(name, files, how))
+            outcomes.append(_one(job, name, files))
             advance(1, note=name)
-    return outcomes
+    return outcomes, _finish(job, outcomes)
 
 
-def _finish(outcomes: list[Outcome], how: dict[str, Any]) -> Path:
+def _one(job: Job, name: str, files: list[Path]) -> Outcome:
+    """Retrieve one object and write its files; a user's mistake becomes its outcome."""
+    from kappaflow.cli.retrieve_files import Outcome, write_object
+    from kappaflow.observe import read_spectrum
+    from kappaflow.observe.retrieve import retrieve
+
+    folder = job.out / name
+    try:
+        native = read_spectrum(*files, **job.hints)
+        result = retrieve(
+            native,
+            job.posterior,
+            control=job.control,
+            model=job.forward,
+            distance=_distance(job.distance, native),
+            settings=job.settings,
+        )
+    except UserError as error:
+        return Outcome(name, folder, None, str(error))
+    outcome = Outcome(name, folder, result)
+    write_object(outcome, job.provenance)
+    return outcome
+
+
+def _finish(job: Job, outcomes: list[Outcome]) -> Path:
     """Write what concerns all objects: summary.json, summary.csv, report.html."""
     from kappaflow.cli.retrieve_files import overview, row_of, section_of, summary_of, write_rows
     from kappaflow.report import Report, write_report
     from kappaflow.storage import written_whole
 
-    out = how["out"]
-    with written_whole(out / "summary.json") as part:
-        plain = [summary_of(outcome, how["provenance"]) for outcome in outcomes]
+    with written_whole(job.out / "summary.json") as part:
+        plain = [summary_of(outcome, job.provenance) for outcome in outcomes]
         part.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
-    write_rows(out / "summary.csv", [row_of(outcome) for outcome in outcomes])
+    write_rows(job.out / "summary.csv", [row_of(outcome) for outcome in outcomes])
     sections = [section_of(outcome) for outcome in outcomes]
     if len(outcomes) > 1:
-        sections.insert(0, overview(outcomes, out))
+        sections.insert(0, overview(outcomes, job.out))
     title = outcomes[0].title if len(outcomes) == 1 else f"{len(outcomes)} objects"
-    made = {key: value for key, value in how["provenance"].items() if isinstance(value, str)}
-    return write_report(
-        Report(f"C/O of {title}", "with the line lists in its error bar", sections, made), out / "report.html"
-    )
+    report = Report(f"C/O of {title}", "with the line lists in its error bar", [*job.first, *sections], job.provenance)
+    return write_report(report, job.out / "report.html")
 
 
 def _networks(model: list[Path] | None, control: list[Path] | None) -> tuple[Any, Any]:
@@ -124,25 +156,11 @@ def _networks(model: list[Path] | None, control: list[Path] | None) -> tuple[Any
     return posterior, Posterior.load(*others) if others else None
 
 
-def _provenance(posterior: Any, control: Any, settings: Settings) -> dict[str, Any]:
-    import kappaflow
-
-    def named(networks: Any) -> str:
-        card = networks.members[0].card
-        return f"{len(networks.members)} of preset {card.preset}, data {card.digest}"
-
-    made = {"kappaflow": kappaflow.__version__, "networks": named(posterior), "seed": str(settings.seed)}
-    return made | ({"control networks": named(control)} if control is not None else {})
-
-
-def _say(outcomes: list[Outcome], report: Path, as_json: bool) -> None:
+def say_outcomes(outcomes: Sequence[Outcome], report: Path) -> None:
+    """Print a line an object, mistakes on stderr, and where the report is."""
     from kappaflow.cli.retrieve_files import row_of
 
-    rows = [row_of(outcome) for outcome in outcomes]
-    if as_json:
-        print(json.dumps({"report": str(report), "objects": rows}))
-        return
-    for row in rows:
+    for row in map(row_of, outcomes):
         if row["verdict"] == "error":
             print(f"kappaflow: {row['error']}", file=sys.stderr)
         else:
@@ -179,27 +197,23 @@ def retrieve(
     """Retrieve (see `HELP`)."""
     from kappaflow.observe.retrieve import Settings
 
-    settings = Settings(draws=draws, seed=seed)
     posterior, others = _networks(model, control)
-    how = {
-        "out": out,
-        "posterior": posterior,
-        "control": others,
-        "forward": forward_for(posterior),
-        "distance": distance,
-        "settings": settings,
-        "hints": {
-            "wavelength_unit": wavelength_unit,
-            "flux_unit": flux_unit,
-            "medium": medium,
-            "columns": columns,
-            "source": source,
-            "detector_offset": detector_offset,
-        },
-        "provenance": _provenance(posterior, others, settings),
+    hints = {
+        "wavelength_unit": wavelength_unit,
+        "flux_unit": flux_unit,
+        "medium": medium,
+        "columns": columns,
+        "source": source,
+        "detector_offset": detector_offset,
     }
-    outcomes = _all(_names(files, merge), how)
-    _say(outcomes, _finish(outcomes, how), as_json)
+    job = Job(out, posterior, others, Settings(draws=draws, seed=seed), distance, hints)
+    outcomes, report = retrieve_objects(job, _names(files, merge))
+    if as_json:
+        from kappaflow.cli.retrieve_files import row_of
+
+        print(json.dumps({"report": str(report), "objects": [row_of(outcome) for outcome in outcomes]}))
+    else:
+        say_outcomes(outcomes, report)
     if any(outcome.result is None for outcome in outcomes):
         raise typer.Exit(2)
 

@@ -20,15 +20,19 @@ from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
 from kappaflow.parameters import INDEX, PARAMETERS
 
-__all__ = ["Posterior", "packaged"]
+__all__ = ["Posterior", "networks_folder", "packaged"]
 
 CHUNK = 256  # spectra embedded at once
 
 
+def networks_folder() -> Path:
+    """Where the networks that came with the package lie, each beside its model card."""
+    return Path(str(resources.files("kappaflow.data"))) / "networks"
+
+
 def packaged(kind: str = "marginalized") -> list[Path]:
     """Networks that came with the package, `kind`: marginalized or control."""
-    folder = Path(str(resources.files("kappaflow.data"))) / "networks"
-    return sorted(folder.glob(f"{kind}*.safetensors"))
+    return sorted(networks_folder().glob(f"{kind}*.safetensors"))
 
 
 @dataclass(frozen=True)

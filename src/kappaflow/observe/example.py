@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
+from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from kappaflow.observe.read import read_spectrum
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.storage import written_whole
 
-__all__ = ["EXAMPLE", "example_spectrum", "write_example"]
+__all__ = ["EXAMPLE", "example_path", "example_spectrum", "write_example"]
 
 EXAMPLE = "wolf1130c.ecsv"
 _META = {
@@ -26,9 +28,14 @@ _META = {
 }
 
 
+def example_path() -> AbstractContextManager[Path]:
+    """Lend the packaged file as a path."""
+    return as_file(files("kappaflow.data") / EXAMPLE)
+
+
 def example_spectrum() -> Spectrum:
     """Wolf 1130C, a T8 subdwarf, as JWST/NIRSpec G395H saw it (Burgasser et al. 2025)."""
-    with as_file(files("kappaflow.data") / EXAMPLE) as path:
+    with example_path() as path:
         return read_spectrum(path)
 
 

@@ -1,0 +1,118 @@
+"""The networks that travel with the package: in half precision, judged as they are stored, each with a model card.
+
+    python -m kappaflow.experiments.networks marginalized-0=m0 control-0=c0 --perturbed test --clean clean-test
+
+`NAME=FOLDER` is a run of `kappaflow train`; `--perturbed` and `--clean` are held-out sets of `kappaflow simulate`.
+Writes NAME.safetensors and NAME.md into --out (the package's own folder by default).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kappaflow.experiments.score import score
+from kappaflow.inference import Checkpoint, Posterior
+from kappaflow.inference.posterior import networks_folder
+from kappaflow.simulate import Shards
+from kappaflow.storage import written_whole
+
+__all__ = ["card", "held_out", "package"]
+
+KINDS = {
+    "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
+    "control": "trained on spectra of fixed opacities, the base lists: the error bar of a retrieval that trusts one "
+    "list. It is here to be compared with, not to be quoted.",
+}
+
+LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior (`kf.PARAMETERS`).
+- Six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching, one grey cloud: no PH3, no patchy
+  clouds, no isotopologues, no condensation of oxygen.
+- Coverage is an average over the prior. One object's interval is as good as its trust card: read that first.
+- Errors of real line lists are assumed to lie within the perturbation prior (docs/opacity.md)."""
+
+
+def held_out(perturbed: str | Path, clean: str | Path, n: int | None = None, seed: int = 1) -> dict[str, Any]:
+    """Observe the held-out sets: perturbed, perturbed with bad-pixel masks, and clean spectra."""
+    sets = {"perturbed": (perturbed, False), "perturbed, masked": (perturbed, True), "clean": (clean, False)}
+    return {name: Shards(path, masks=masks, seed=seed).evaluation(n) for name, (path, masks) in sets.items()}
+
+
+def package(name: str, source: Path, observed: Mapping[str, Any], out: Path) -> Path:
+    """Store the network in half precision, judge what was stored, and write it with what was found."""
+    target = out / f"{name}.safetensors"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    Checkpoint.load(source).save(target, half=True)
+    stored = Checkpoint.load(target)
+    found = {kind: score(Posterior([stored]), seen) for kind, seen in observed.items()}
+    stored = replace(stored, metrics={**stored.metrics, "held_out": found})
+    stored.save(target, half=True)
+    with written_whole(out / f"{name}.md") as part:
+        part.write_text(card(name, stored), encoding="utf-8")
+    return target
+
+
+def card(name: str, network: Checkpoint) -> str:
+    """Write the model card of a network that carries its held-out scores, in Markdown."""
+    data, metrics, recipe = network.card, network.metrics, network.estimator.recipe
+    kind = KINDS.get(name.split("-")[0], "")
+    levels = list(next(iter(metrics["held_out"].values()))["coverage"])
+    head = ["held-out spectra", "n", *(f"C/O at {level}" for level in levels)]
+    head += ["all parameters at 0.90", "90 % width", "interval score"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for where, row in metrics["held_out"].items():
+        cells = [*row["coverage"].values(), row["overall"]["0.90"], row["width"], row["interval_score"]]
+        lines.append(f"| {where} | {row['n']:,} | " + " | ".join(f"{c:.3f}" for c in cells) + " |")
+    rows = {
+        "recipe": f"`{recipe.name}`, digest {recipe.digest}, seed {network.seed}",
+        "training data": f"{data.n_train:,} spectra and {data.n_validation:,} for validation, preset {data.preset}, "
+        f"digest {data.digest}; {'bad-pixel masks drawn anew every epoch' if data.masked else 'no masks'}",
+        "training": f"{metrics['seconds'] / 60:.0f} minutes on {metrics['threads']} CPU thread(s), {metrics['epochs']} "
+        f"epochs, best validation loss {metrics['validation']:.2f} nats from the prior",
+        "pixels": f"{len(data.wavelength):,} from {data.wavelength[0]:.2f} to {data.wavelength[-1]:.2f} um",
+        "weights": "half precision; the scores below are of the network as stored",
+    }
+    return f"""# {name}
+
+A posterior estimator for fifteen parameters of a brown dwarf or giant exoplanet, {kind}
+
+| | |
+|---|---|
+{chr(10).join(f"| {what} | {value} |" for what, value in rows.items())}
+
+## Measured calibration
+
+Coverage of central intervals at their nominal level; widths and interval scores of C/O over the prior's width.
+
+{chr(10).join(lines)}
+
+## Intended use
+
+`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.
+
+## Limits
+
+{LIMITS}
+"""
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("--perturbed", required=True)
+    parser.add_argument("--clean", required=True)
+    parser.add_argument("--n", type=int, default=2048)
+    parser.add_argument("--out", type=Path, default=networks_folder())
+    given = parser.parse_args(words)
+    observed = held_out(given.perturbed, given.clean, given.n)
+    for pair in given.networks:
+        name, _, folder = pair.partition("=")
+        print(package(name, Path(folder), observed, given.out))
+
+
+if __name__ == "__main__":
+    main()
