@@ -7,8 +7,8 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from kappaflow.physics.opacity import block_grid, reduce_rank, temperature_grid, temperature_weights
-from kappaflow.physics.perturbation import fourier_basis
 from kappaflow.physics.transfer import planck
+from kappaflow.tables.perturbation import fourier_basis
 
 NODES = np.geomspace(150.0, 2000.0, 16)
 GRID = temperature_grid(NODES)

@@ -21,13 +21,13 @@ from kappaflow.physics.chemistry import EquilibriumTable
 from kappaflow.physics.continuum import CIATable
 from kappaflow.physics.detector import detector, pixel_grid
 from kappaflow.physics.opacity import block_grid, negligible, reduce_rank, temperature_grid
-from kappaflow.physics.perturbation import fourier_basis
 from kappaflow.physics.spectrum import Layers, Lines, Tables, clamped_layers, spectra
 from kappaflow.physics.temperature import hermite
 from kappaflow.storage import digest, digest_arrays
 from kappaflow.tables.chemistry import load_chemistry
 from kappaflow.tables.cia import load_cia
 from kappaflow.tables.opacity import OpacityTable
+from kappaflow.tables.perturbation import fourier_basis
 
 __all__ = ["ForwardModel", "assemble", "layer_centres"]
 

@@ -14,6 +14,7 @@ import numpy as np
 from kappaflow.errors import UserError
 from kappaflow.parameters import COEFFICIENTS, MODES
 from kappaflow.tables.opacity import OpacityTable
+from kappaflow.tables.perturbation import fourier_basis
 
 __all__ = ["Comparison", "compare_lists"]
 
@@ -35,7 +36,7 @@ class Comparison:
     @property
     def field(self) -> np.ndarray:
         """The fitted field, (P, T, window)."""
-        return self.fit @ _design(self.nu).T
+        return self.fit @ fourier_basis(self.nu)
 
     def summary(self) -> dict[str, Any]:
         """Spread of each mode over (T, P), rms of ratio, of the field and of what it leaves, per temperature too."""
@@ -81,7 +82,7 @@ def compare_lists(
     ]
     ratio = means[0] - means[1]
     nu = np.exp(np.add.reduceat(np.log(first.nu), edges) / np.diff(np.append(edges, first.nu.size)))
-    design = _design(nu)
+    design = fourier_basis(nu).T
     fit = np.linalg.lstsq(design, ratio.reshape(-1, nu.size).T, rcond=None)[0].T
     return Comparison(nu, log_p, first.temperature[use_t], ratio, fit.reshape(*ratio.shape[:2], COEFFICIENTS))
 
@@ -91,10 +92,3 @@ def _window_means(ln_sigma: np.ndarray, edges: np.ndarray) -> np.ndarray:
     top = ln_sigma.max(axis=-1, keepdims=True)
     total = np.add.reduceat(np.exp((ln_sigma - top).astype(float)), edges, axis=-1)
     return np.log(total / np.diff(np.append(edges, ln_sigma.shape[-1]))) + top
-
-
-def _design(nu: np.ndarray) -> np.ndarray:
-    """Columns 1, cos, sin of the field, (nu, 9)."""
-    u = np.log(nu / nu[0]) / np.log(nu[-1] / nu[0])
-    phase = 2 * np.pi * u[:, None] * np.arange(1, MODES + 1)
-    return np.hstack([np.ones((nu.size, 1)), np.cos(phase), np.sin(phase)])
