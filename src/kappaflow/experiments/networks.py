@@ -12,15 +12,16 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from kappaflow.experiments.score import score
 from kappaflow.inference import Checkpoint, Posterior
 from kappaflow.inference.posterior import networks_folder
-from kappaflow.simulate import Shards
+from kappaflow.simulate import Observed, Shards
 from kappaflow.storage import written_whole
 
-__all__ = ["card", "held_out", "package"]
+__all__ = ["band_masks", "card", "held_out", "package"]
 
 KINDS = {
     "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
@@ -35,13 +36,37 @@ LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; paramet
 - Errors of real line lists are assumed to lie within the perturbation prior (docs/opacity.md)."""
 
 
-def held_out(perturbed: str | Path, clean: str | Path, n: int | None = None, seed: int = 1) -> dict[str, Any]:
-    """Observe the held-out sets: perturbed, perturbed with bad-pixel masks, and clean spectra."""
-    sets = {"perturbed": (perturbed, False), "perturbed, masked": (perturbed, True), "clean": (clean, False)}
-    return {name: Shards(path, masks=masks, seed=seed).evaluation(n) for name, (path, masks) in sets.items()}
+def held_out(perturbed: str | Path, clean: str | Path, n: int | None = None, seed: int = 1) -> dict[str, Observed]:
+    """Observe the held-out sets.
+
+    Perturbed spectra whole, with new masks of the kind that training drew, and with masks of another kind (bands of
+    any width, anywhere); and clean spectra, whole.
+    """
+    whole = Shards(perturbed, seed=seed).evaluation(n)
+    mask = band_masks(whole.mask.shape, np.random.default_rng((seed, 2)))
+    return {
+        "perturbed": whole,
+        "perturbed, masked": Shards(perturbed, masks=True, seed=seed).evaluation(n),
+        "perturbed, other masks": replace(whole, flux=np.where(mask, whole.flux, 0.0), mask=mask),
+        "clean": Shards(clean, seed=seed).evaluation(n),
+    }
 
 
-def package(name: str, source: Path, observed: Mapping[str, Any], out: Path) -> Path:
+def band_masks(shape: tuple[int, int], rng: np.random.Generator, median: float = 0.47) -> np.ndarray:
+    """Masks (n, p), True where good: bad bands, up to a 17th of the spectrum wide, pile up until a drawn share is left.
+
+    The share of good pixels is uniform within 0.17 of `median`.
+    """
+    n, pixels = shape
+    masks = np.ones(shape, dtype=bool)
+    for mask, share in zip(masks, rng.uniform(median - 0.17, median + 0.17, n), strict=True):
+        while mask.mean() > share:
+            start, width = rng.integers(pixels), int((pixels / 17) ** rng.random())
+            mask[start : start + width] = False
+    return masks
+
+
+def package(name: str, source: Path, observed: Mapping[str, Observed], out: Path) -> Path:
     """Store the network in half precision, judge what was stored, and write it with what was found."""
     target = out / f"{name}.safetensors"
     target.parent.mkdir(parents=True, exist_ok=True)
