@@ -263,6 +263,9 @@ def test_networks_on_held_out_shards_are_drawn_from_judged_and_their_draws_kept(
     again = coverage(kept.draws.truth, kept.draws.draws, [0.5, 0.9])
     np.testing.assert_allclose(again.coverage, found["coverage"]["coverage"])
     assert len(np.unique(kept.draws.draws[:, 0, 5])) == 100  # no object got another's random numbers
+    code, _, err = run(monkeypatch, capsys, "--data", "train", "--model", "net0", "--out", "w", *QUICK)
+    assert code == 2
+    assert "another --seed" in err  # nobody is judged on what it was trained on
 
 
 def test_the_worked_example_of_the_docs_runs_as_printed(tmp_path, monkeypatch):

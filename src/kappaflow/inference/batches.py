@@ -68,6 +68,7 @@ class Card:
     n_validation: int
     box: Box = field(default_factory=Box)
     masked: bool = False  # are masks drawn?
+    seed: int | None = None  # of the parameters' draws, where they were drawn from one
 
 
 class Batches(Protocol):

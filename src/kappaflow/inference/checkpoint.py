@@ -103,6 +103,7 @@ class Checkpoint:
                 "n_train": self.card.n_train,
                 "n_validation": self.card.n_validation,
                 "masked": self.card.masked,
+                "seed": self.card.seed,
             },
             "box": {"names": self.box.names, "low": self.box.low, "high": self.box.high},
             "metrics": self.metrics,

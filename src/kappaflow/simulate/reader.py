@@ -61,6 +61,7 @@ class Card:
     n_train: int
     n_validation: int
     masked: bool
+    seed: int  # of the parameters' draws
 
 
 class Shards:
@@ -147,6 +148,7 @@ class Shards:
             n_train=len(self.split[0]),
             n_validation=len(self.split[1]),
             masked=self._masks is not None,
+            seed=self.config["seed"],
         )
 
     @property
