@@ -22,7 +22,7 @@ WINDOW = (1750.0, 3650.0)  # cm-1: the modelling grid plus 100 on either side, a
 DEUTERIUM = 2.0e-5 / 1.5576e-4  # protosolar D/H (Geiss & Gloeckler 2003) over VSMOW, which HITRAN's strengths assume
 
 # Half-widths in 85 % H2 + 15 % He over those in air, all lines of a molecule alike. Our choice: CO2 from the 1.2-1.4
-# for H2 that Heraty (2026) quotes and less for He; H2O and CH4 are round values that no source was checked for.
+# for H2 that Heraty (2026) quotes and less for He; H2O and CH4 are round values (docs/opacity.md on how CH4's compare).
 H2HE_OVER_AIR = {"H2O": 0.85, "CH4": 1.05, "CO2": 1.22}
 
 # Half-width [cm-1/bar] and exponent of every super-line: our choice, round values typical of H2 and He broadening.
