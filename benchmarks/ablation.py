@@ -1,9 +1,9 @@
 """Where the recipe's gain comes from: each piece against its removal, at equal time, on the same shards.
 
     python benchmarks/ablation.py --data DIR --test DIR --out DIR [--minutes 10] [--spectra 25000] [--half]
-                                  [--only PIECE ...] [--masks] [--n 2048] [--draws 400] [--json]
+                                  [--only ARM ...] [--masks] [--n 2048] [--draws 400] [--json]
 
-Arms: the whole `kappaflow` recipe, one for each row of `kappaflow.inference.PIECES` taken away, the `paper` recipe, and
+Arms: the whole `kappaflow` recipe, one for each row of `kappaflow.inference.VARIANTS`, the `paper` recipe, and
 with --half the whole recipe on half the simulations. Each trains for --minutes in its own folder of --out and is scored
 on --test, a directory of shards that no arm trained on: coverage of C/O at four levels, 90 % width and interval score
 over the prior width, overall coverage, mean log density. Killed, it goes on where it was: a finished arm is not run
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kappaflow.calibrate import LEVELS
 from kappaflow.experiments import score
-from kappaflow.inference import PIECES, Posterior, Trainer, plan_run, without
+from kappaflow.inference import VARIANTS, Posterior, Trainer, plan_run, variant
 from kappaflow.storage import written_whole
 
 RESULT = "score.json"
@@ -26,11 +26,11 @@ RESULT = "score.json"
 def arms(whole, paper, only, half):
     """Name -> recipe and share of the simulations."""
     table = {"kappaflow": (whole, 1.0)}
-    table |= {f"without {piece}": (without(whole, piece), 1.0) for piece in PIECES}
+    table |= {name: (variant(whole, name), 1.0) for name in VARIANTS}
     table["paper"] = (paper, 1.0)
     if half:
         table["half the simulations"] = (whole, 0.5)
-    return {k: v for k, v in table.items() if not only or k in only or k.removeprefix("without ") in only}
+    return {k: v for k, v in table.items() if not only or k in only}
 
 
 def run_arm(recipe, batches, folder, observed, given):

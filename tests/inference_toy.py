@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import torch
 
-from kappaflow.inference import ArrayBatches, Box, Recipe, Trainer, plan_run, recipe, without
+from kappaflow.inference import ArrayBatches, Box, Recipe, Trainer, plan_run, recipe, variant
 from kappaflow.inference.recipe import NetworkSize
 
 PIXELS = 32
@@ -53,7 +53,7 @@ def trainer(folder, settings=None, *, data=None, seed=0, epochs=3, minutes=None)
     return Trainer(run, data, folder)
 
 
-__all__ = ["BOX", "PIXELS", "batches", "exact", "exact_draws", "small", "spectra", "trainer", "without"]
+__all__ = ["BOX", "PIXELS", "batches", "exact", "exact_draws", "small", "spectra", "trainer", "variant"]
 
 if __name__ == "__main__":  # python inference_toy.py FOLDER: train, saving after every step, to be killed
     import kappaflow.inference.training as training

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from inference_toy import batches, small, trainer, without
+from inference_toy import batches, small, trainer, variant
 from safetensors.numpy import load_file
 
 import kappaflow.inference.training as training
 from kappaflow.errors import UserError
-from kappaflow.inference import PIECES, Checkpoint, Diverged, Trainer, plan_run, recipe
+from kappaflow.inference import VARIANTS, Checkpoint, Diverged, Trainer, plan_run, recipe
 from kappaflow.inference.devices import Fabric, place
 from kappaflow.inference.recipe import NetworkSize
 from kappaflow.inference.schedule import SCHEDULES, Plan
@@ -168,12 +168,12 @@ def test_training_stops_early_and_keeps_the_best_epoch(tmp_path):
     assert best._validate() == pytest.approx(min(scores), abs=1e-5)
 
 
-@pytest.mark.parametrize("piece", PIECES)
-def test_every_piece_of_the_recipe_can_be_taken_away(tmp_path, piece):
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_of_the_recipe_trains(tmp_path, name):
     whole = small(batch=64)
-    less = without(whole, piece)
-    assert less.digest != whole.digest
-    checkpoint = trainer(tmp_path, less, data=batches(200), epochs=1).fit()
+    other = variant(whole, name)
+    assert other.digest != whole.digest
+    checkpoint = trainer(tmp_path, other, data=batches(200), epochs=1).fit()
     assert math.isfinite(checkpoint.metrics["validation"])
 
 
@@ -194,15 +194,15 @@ def test_the_papers_recipe_is_its_appendix():
     assert (r.embedding.kernel, r.embedding.features, r.inputs.fill) == (7, 128, "median")
 
 
-def test_unknown_recipes_and_pieces_are_named():
+def test_unknown_recipes_and_variants_are_named():
     with pytest.raises(UserError, match="unknown name 'best'; expected one of paper, kappaflow"):
         recipe("best", NetworkSize(transforms=1, hidden=(8, 8)))
-    with pytest.raises(UserError, match="no piece 'luck'"):
-        without(small(), "luck")
+    with pytest.raises(UserError, match="no variant 'luck'"):
+        variant(small(), "luck")
 
 
 def test_frozen_noise_repeats_the_first_epochs_batches(tmp_path):
-    settings = without(small(), "fresh noise")
+    settings = variant(small(), "noise drawn once")
     run = trainer(tmp_path, settings)
     run.begin()
     first, second = ({run._prepare(e * 10 + i)[0].numpy().tobytes() for i in range(10)} for e in (0, 1))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from inference_toy import batches, exact, small, spectra
 
-from kappaflow.inference import PIECES, Batch
+from kappaflow.inference import VARIANTS, Batch
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "ablation.py"
 
@@ -33,15 +33,15 @@ def observed():
 
 def test_the_table_has_an_arm_for_every_piece(ablation):
     table = ablation.arms(small(), small("paper"), (), half=True)
-    assert len(table) == len(PIECES) + 3
-    assert list(ablation.arms(small(), small("paper"), ("EMA", "paper"), half=False)) == ["without EMA", "paper"]
+    assert len(table) == len(VARIANTS) + 3
+    assert list(ablation.arms(small(), small("paper"), ("no EMA", "paper"), half=False)) == ["no EMA", "paper"]
 
 
 def test_arms_are_trained_scored_and_not_run_twice(ablation, observed, tmp_path):
     torch.set_num_threads(1)
     words = ["--data", "-", "--test", "-", "--out", str(tmp_path), "--minutes", "0.02", "--draws", "50"]
     given = ablation.options().parse_args(words)
-    table = ablation.arms(small(), small("paper"), ("kappaflow", "EMA"), half=False)
+    table = ablation.arms(small(), small("paper"), ("kappaflow", "no EMA"), half=False)
     rows = ablation.ablate(table, lambda share: batches(600), observed, given)
     assert json.loads((tmp_path / "ablation.json").read_text()) == rows
     assert (tmp_path / "ablation.md").read_text().count("\n") == 4

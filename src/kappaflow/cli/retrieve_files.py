@@ -146,6 +146,7 @@ def _netcdf(result: Retrieval, path: Path, provenance: dict[str, Any]) -> None:
 
 
 def _figures(outcome: Outcome) -> None:
+    from kappaflow.observe.retrieve import REFERENCE_PC
     from kappaflow.plots import retrieval as plots
     from kappaflow.plots import save_figure
 
@@ -155,7 +156,8 @@ def _figures(outcome: Outcome) -> None:
     data = (spectrum.flux, spectrum.error, spectrum.mask)
     title = f"{outcome.title}   SNR {spectrum.snr:.0f}"
     drawn = None if band is None else (band.low, band.median, band.high)
-    save_figure(plots.spectrum(spectrum.wavelength, data, drawn, title=title), folder / "spectrum")
+    scaled = f" at {REFERENCE_PC:g} pc" if spectrum.meta["scale_known"] else ""
+    save_figure(plots.spectrum(spectrum.wavelength, data, drawn, title=title, distance=scaled), folder / "spectrum")
     draws = {"marginalized": result.draws}
     if result.control_draws is not None:
         draws["control"] = result.control_draws

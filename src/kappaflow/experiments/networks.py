@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,14 +39,16 @@ LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; paramet
 def held_out(perturbed: str | Path, clean: str | Path, n: int | None = None, seed: int = 1) -> dict[str, Observed]:
     """Observe the held-out sets.
 
-    Perturbed spectra whole, with new masks of the kind that training drew, and with masks of another kind (bands of
-    any width, anywhere); and clean spectra, whole.
+    Perturbed spectra whole, with new masks of the kind that training drew (those that kept every pixel left out), and
+    with masks of another kind (bands of any width, anywhere); and clean spectra, whole.
     """
     whole = Shards(perturbed, seed=seed).evaluation(n)
+    drawn = Shards(perturbed, masks=True, seed=seed).evaluation(n)
+    lossy = ~drawn.mask.all(axis=1)
     mask = band_masks(whole.mask.shape, np.random.default_rng((seed, 2)))
     return {
         "perturbed": whole,
-        "perturbed, masked": Shards(perturbed, masks=True, seed=seed).evaluation(n),
+        "perturbed, masked": Observed(**{f.name: getattr(drawn, f.name)[lossy] for f in fields(drawn)}),
         "perturbed, other masks": replace(whole, flux=np.where(mask, whole.flux, 0.0), mask=mask),
         "clean": Shards(clean, seed=seed).evaluation(n),
     }

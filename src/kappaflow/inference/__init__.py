@@ -6,12 +6,12 @@ from kappaflow.inference.devices import place
 from kappaflow.inference.incremental import IncrementalSampler
 from kappaflow.inference.network import Estimator, Familiarity
 from kappaflow.inference.posterior import Posterior, packaged
-from kappaflow.inference.recipe import PIECES, RECIPES, Recipe, recipe, without
+from kappaflow.inference.recipe import RECIPES, VARIANTS, Recipe, recipe, variant
 from kappaflow.inference.training import Diverged, Trainer, plan_run
 
 __all__ = [
-    "PIECES",
     "RECIPES",
+    "VARIANTS",
     "ArrayBatches",
     "Batch",
     "Batches",
@@ -30,5 +30,5 @@ __all__ = [
     "place",
     "plan_run",
     "recipe",
-    "without",
+    "variant",
 ]

@@ -1,6 +1,6 @@
 """Recipes: everything that decides a network besides its data and its seed, frozen, one row a piece.
 
-`paper` is the appendix of the paper; `kappaflow` is ours. An ablation is another row (`without`), not a flag.
+`paper` is the appendix of the paper; `kappaflow` is ours. An ablation is another row (`variant`), not a flag.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kappaflow.config import Frozen, NetworkSize
 from kappaflow.errors import UserError
 from kappaflow.storage import digest
 
-__all__ = ["PIECES", "RECIPES", "Embedding", "Flow", "Inputs", "Recipe", "Training", "recipe", "without"]
+__all__ = ["RECIPES", "VARIANTS", "Embedding", "Flow", "Inputs", "Recipe", "Training", "recipe", "variant"]
 
 Width = Field(ge=1, le=65_536)  # a checkpoint from elsewhere must not be able to ask for all the memory
 
@@ -97,7 +97,7 @@ def _kappaflow(size: NetworkSize) -> Recipe:
             standardize=True,
             scale_dropout=0.25,
         ),
-        embedding=Embedding(kind="strided", channels=(32, 64, 64), dense=256, features=size.embedding, dropout=0.2),
+        embedding=Embedding(kind="strided", channels=(32, 64, 64), dense=256, features=size.embedding),
         flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit"),
         training=Training(
             batch=128,
@@ -114,22 +114,24 @@ def _kappaflow(size: NetworkSize) -> Recipe:
 
 RECIPES = {"paper": _paper, "kappaflow": _kappaflow}
 
-# The pieces of `kappaflow`, each with what stands in its place when it is taken away.
-PIECES: dict[str, dict[str, dict[str, Any]]] = {
-    "inputs": {"inputs": {"channels": ("log_flux", "mask")}},
-    "error channel": {"inputs": {"channels": ("asinh_snr", "asinh_flux", "mask")}},
-    "mask channel": {"inputs": {"channels": ("asinh_snr", "asinh_flux", "log_error"), "fill": "median"}},
-    "standardization": {"inputs": {"standardize": False}},
-    "flux scale": {"inputs": {"scalars": ("log_snr",), "scale_dropout": 0.0}},
-    "strided CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
-    "dense branch": {"embedding": {"dense": 0}},
-    "dropout": {"embedding": {"dropout": 0.0}},
-    "weight decay": {"training": {"weight_decay": 1e-4}},
-    "probit box": {"flow": {"box": "logistic"}},
-    "fresh noise": {"training": {"fresh_noise": False}},
-    "cosine schedule": {"training": {"schedule": "constant"}},
-    "EMA": {"training": {"ema": None}},
-    "gradient clipping": {"training": {"clip": None}},
+# What can stand in the place of a piece of `kappaflow`: the arms of the ablation.
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "log flux alone": {"inputs": {"channels": ("log_flux", "mask")}},
+    "no error channel": {"inputs": {"channels": ("asinh_snr", "asinh_flux", "mask")}},
+    "no mask channel, median fill": {
+        "inputs": {"channels": ("asinh_snr", "asinh_flux", "log_error"), "fill": "median"}
+    },
+    "not standardized": {"inputs": {"standardize": False}},
+    "no flux scale": {"inputs": {"scalars": ("log_snr",), "scale_dropout": 0.0}},
+    "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
+    "no dense branch": {"embedding": {"dense": 0}},
+    "dropout 0.2": {"embedding": {"dropout": 0.2}},
+    "weight decay 1e-4": {"training": {"weight_decay": 1e-4}},
+    "logistic box": {"flow": {"box": "logistic"}},
+    "noise drawn once": {"training": {"fresh_noise": False}},
+    "constant rate": {"training": {"schedule": "constant"}},
+    "no EMA": {"training": {"ema": None}},
+    "no gradient clipping": {"training": {"clip": None}},
 }
 
 
@@ -141,11 +143,11 @@ def recipe(name: str, size: NetworkSize) -> Recipe:
         raise UserError(f"recipe: unknown name {name!r}; expected one of {', '.join(RECIPES)}") from None
 
 
-def without(whole: Recipe, piece: str) -> Recipe:
-    """`whole` with one piece of `PIECES` replaced by what it improves on."""
-    if piece not in PIECES:
-        raise UserError(f"recipe: no piece {piece!r}; expected one of {', '.join(PIECES)}")
+def variant(whole: Recipe, name: str) -> Recipe:
+    """`whole` with one row of `VARIANTS` in the place of its own."""
+    if name not in VARIANTS:
+        raise UserError(f"recipe: no variant {name!r}; expected one of {', '.join(VARIANTS)}")
     settings = whole.model_dump()
-    for section, changes in PIECES[piece].items():
+    for section, changes in VARIANTS[name].items():
         settings[section].update(changes)
-    return Recipe(**{**settings, "name": f"{whole.name} without {piece}"})
+    return Recipe(**{**settings, "name": f"{whole.name}, {name}"})

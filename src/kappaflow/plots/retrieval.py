@@ -42,6 +42,7 @@ def spectrum(
     band: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
     *,
     title: str = "",
+    distance: str = "",
 ) -> Figure:
     """Flux [mJy] against `wavelength` [um] with residuals in units of the error below.
 
@@ -55,6 +56,8 @@ def spectrum(
         Lower edge, median and upper edge of the 90 % predictive band, each (p,); no residuals without it.
     title
         Object and SNR, say.
+    distance
+        Of the flux, where it is not as observed: " at 10 pc".
     """
     flux, error, mask = data
     figure = Figure(figsize=(9, 5.2 if band is not None else 3.8), layout="constrained")
@@ -79,7 +82,7 @@ def spectrum(
             top.plot(wavelength[part], median, color=MARGINALIZED, lw=0.6, alpha=0.9, zorder=2)
     top.set_ylim(*_limits(shown))
     _mark_missing(top, wavelength, mask)
-    top.set_ylabel("flux density (mJy)")
+    top.set_ylabel(f"flux density{distance} (mJy)")
     top.legend(loc="upper left", ncols=3)
     if title:
         top.set_title(title, loc="left", fontsize=11)
