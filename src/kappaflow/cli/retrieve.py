@@ -29,9 +29,10 @@ own, unless --merge. Writes into --out, for each object: posterior.nc (ArviZ), s
 for all: report.html, summary.json, summary.csv. A file that cannot be read is reported and does not stop the others;
 the exit code is then 2.
 
-Example: [bold]kappaflow retrieve jw01189_x1d.fits --model marginalized-0 --model marginalized-1 --distance 5.7[/bold]
-two detectors of one object: [bold]kappaflow retrieve nrs1_x1d.fits nrs2_x1d.fits --merge --model marginalized-0[/bold]
-a table without units: [bold]kappaflow retrieve wolf.csv --flux-unit erg/s/cm2/um --model marginalized-0[/bold]
+Example: [bold]kappaflow retrieve jw01189_x1d.fits --distance 5.7[/bold]
+two detectors of one object: [bold]kappaflow retrieve nrs1_x1d.fits nrs2_x1d.fits --merge[/bold]
+a table without units: [bold]kappaflow retrieve wolf.csv --flux-unit erg/s/cm2/um[/bold]
+your own networks, pooled: [bold]kappaflow retrieve x1d.fits --model m0 --model m1 --control c0[/bold]
 """
 
 
