@@ -113,14 +113,3 @@ def test_the_table_gives_back_the_sum_over_lines(table, which):
     exact = np.log(source.cross_section(table.nu, float(GRID.temperatures[9]), float(GRID.pressures[12])) + FLOOR)
     packaged = table.ln_sigma(*which, np.log10(GRID.pressures[12:13]))[0, 9]
     assert np.sqrt(((packaged - exact) ** 2).mean()) < 0.05
-
-
-def test_the_demo_writes_its_figure_and_says_where(tmp_path):
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--draws", "4"])
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "demo/spectrum.png").stat().st_size > 20_000
-    assert "spectrum.png" in result.stdout
-    numbers = json.loads((tmp_path / "demo/demo.json").read_text())
-    changes = numbers["median absolute change of flux"]
-    assert set(changes) == {f"{s}: {n[1]} for base" for s, n in LISTS.items() if len(n) > 1}
-    assert changes["H2O: exomol for base"] > 0.001

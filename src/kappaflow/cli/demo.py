@@ -1,17 +1,24 @@
-"""`kappaflow demo`: a spectrum with every packaged line list, and what their disagreement does to it."""
+"""`kappaflow demo`, the first minute: whether the error bars hold, and what a real JWST spectrum says."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kappaflow.errors import UserError
+
+if TYPE_CHECKING:
+    from kappaflow.inference import Posterior
+    from kappaflow.report import Section
+
 __all__ = ["register"]
 
-# A late-T dwarf: T1..T5 [K], C/O, [M/H], log kzz, log g, R, f_sed, sigma_c, v_r, v sin i, sigma_cal.
-LATE_T = (350.0, 450.0, 700.0, 1500.0, 2800.0, 0.55, 0.0, 7.0, 5.0, 0.9, 4.0, 2.0, 0.0, 10.0, 0.0)
+SEED = 1_130  # of the spectra, that no packaged network was trained on
+KINDS = ("control", "marginalized")
+SPECTRA = "spectra"  # the folder of the simulated set, kept so that a second run is quick
 
 
 def register(app: typer.Typer) -> None:
@@ -20,55 +27,100 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the figure and the numbers.")] = Path("kappaflow-demo"),
-    draws: Annotated[int, typer.Option(min=2, help="Perturbed opacities.")] = 64,
+    out: Annotated[Path, typer.Option(help="Folder for everything written.")] = Path("kappaflow-demo"),
+    n: Annotated[int, typer.Option(min=128, help="Simulated spectra.")] = 384,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Compute a late-T dwarf as JWST/NIRSpec G395H would see it, with every packaged line list.
+    """Show in a minute what kappaflow is for.
 
-    Shows how far the spectrum moves when one list is swapped for another, and when the opacities are perturbed
-    within their prior: the uncertainty that a retrieval with one fixed list leaves out.
+    Simulates spectra with randomized opacities that no network has seen, asks the packaged control networks (fixed
+    opacities) and marginalized networks for C/O, and counts how often their intervals hold the truth. Then retrieves
+    the packaged JWST/NIRSpec spectrum of Wolf 1130C and writes report.html.
 
     Example: kappaflow demo --out kappaflow-demo
     """
-    import numpy as np
+    from kappaflow.cli.retrieve import Job, retrieve_objects, say_outcomes
+    from kappaflow.inference import Posterior, packaged
+    from kappaflow.observe.example import example_path
+    from kappaflow.observe.retrieve import Settings
 
-    from kappaflow.forward import ForwardModel
-    from kappaflow.plots import save_figure
-    from kappaflow.plots.opacity import demo_figure
-    from kappaflow.simulate.perturbation import sigma
-    from kappaflow.storage import written_whole
-
-    model = ForwardModel.load()
-    base = model(LATE_T)
-    swaps = {(s, name): model(LATE_T, lists={s: name}) for s, names in model.names.items() for name in names[1:]}
-    random = np.random.Generator(np.random.Philox(key=0))
-    field = random.standard_normal((draws, *sigma().shape)) * sigma()
-    perturbed = model(np.tile(LATE_T, (draws, 1)), field=field)
-    spread = np.log(perturbed / base).std(axis=0)
-    numbers = {
-        "median absolute change of flux": {
-            f"{s}: {name} for base": round(float(np.median(np.abs(np.log(flux / base)))), 4)
-            for (s, name), flux in swaps.items()
-        },
-        "standard deviation of ln flux under the perturbation prior": {
-            "median over pixels": round(float(np.median(spread)), 4),
-            "largest": round(float(spread.max()), 4),
-        },
-        "pixels": int(model.wavelength.size),
-    }
-    figure = demo_figure(model.wavelength, base, perturbed, {f"{s} {n}": f for (s, n), f in swaps.items()})
-    png, _ = save_figure(figure, out / "spectrum")
-    with written_whole(out / "demo.json") as part:
-        part.write_text(json.dumps(numbers, indent=2) + "\n")
+    networks = {kind: Posterior.load(*packaged(kind)) for kind in reversed(KINDS)}
+    preset = networks["control"].members[0].card.preset
+    _say(as_json, f"1. {n} spectra with perturbed opacities, seen by networks that were never shown them")
+    rows = _coverage(networks, out / SPECTRA, n, preset)
+    if not as_json:
+        _print(rows)
+    _say(as_json, "2. A real spectrum: Wolf 1130C, JWST/NIRSpec G395H (Burgasser et al. 2025)")
+    job = Job(out, networks["marginalized"], networks["control"], Settings(), first=[_section(rows, n)])
+    with example_path() as path:
+        outcomes, report = retrieve_objects(job, [("wolf1130c", [path])])
+    if outcomes[0].result is None:
+        raise UserError(f"demo: {outcomes[0].error}")
     if as_json:
-        print(json.dumps({**numbers, "figure": str(png)}, indent=2))
-        return
-    print("A late-T dwarf (C/O 0.55, solar metallicity) with the packaged opacities, JWST/NIRSpec G395H:")
-    for what, change in numbers["median absolute change of flux"].items():
-        print(f"  {what:24s} changes the flux by {100 * change:4.1f} % (median over pixels)")
+        from kappaflow.cli.retrieve_files import row_of
+
+        print(json.dumps({"coverage": rows, "wolf1130c": row_of(outcomes[0]), "report": str(report)}))
+    else:
+        say_outcomes(outcomes, report)
+
+
+def _say(quiet: bool, text: str) -> None:
+    if not quiet:
+        print(text, flush=True)
+
+
+def _coverage(networks: dict[str, Posterior], folder: Path, n: int, preset: str) -> dict[str, Any]:
+    """Score the networks on `n` spectra made here and now."""
+    from kappaflow.experiments import score
+    from kappaflow.simulate import Shards, make_recipe, simulate_directory
+
+    simulate_directory(folder, make_recipe(preset=preset), n, seed=SEED, resume=True)
+    observed = Shards(folder, seed=SEED).evaluation(n)
+    return {kind: score(networks[kind], observed) for kind in KINDS}
+
+
+def _cells(kind: str, row: dict[str, Any]) -> list[str]:
+    return [
+        kind,
+        *(f"{c:.2f}" for c in row["coverage"].values()),
+        f"{row['width']:.2f}",
+        f"{row['interval_score']:.2f}",
+    ]
+
+
+def _header(rows: dict[str, Any]) -> list[str]:
+    return ["networks", *(f"at {level}" for level in rows["control"]["coverage"]), "width", "score"]
+
+
+def _print(rows: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="share of truths inside the C/O interval", title_justify="left")
+    for i, name in enumerate(_header(rows)):
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    for kind, row in rows.items():
+        table.add_row(*_cells(kind, row))
+    Console().print(table)
     print(
-        f"  opacities perturbed within their prior scatter it by {100 * float(np.median(spread)):.0f} % (median), "
-        f"{100 * float(spread.max()):.0f} % at most"
+        "   A 90 % interval should hold 90 % of the truths. Width of the 90 % interval and its interval score: over the prior."
     )
-    print(f"figure: {png}")
+
+
+def _section(rows: dict[str, Any], n: int) -> Section:
+    from kappaflow.report import Section, Table
+
+    control, marginalized = (rows[kind]["coverage"]["0.90"] for kind in KINDS)
+    table = Table(
+        _header(rows),
+        [_cells(kind, row) for kind, row in rows.items()],
+        "Share of truths inside the central C/O interval of each level; width and interval score at 0.90, over the prior.",
+        frozenset({1}),
+    )
+    return Section(
+        "Do the error bars hold?",
+        f"{marginalized:.0%} instead of {control:.0%}",
+        "of the true C/O lie inside the 90 % interval once the line lists are in it",
+        tables=[table],
+        notes=[f"{n} simulated spectra with randomized opacities that no network was trained on."],
+    )

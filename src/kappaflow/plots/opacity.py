@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from kappaflow.plots import INK, PALETTE, QUIET, style
 
-__all__ = ["comparison_figure", "demo_figure"]
+__all__ = ["comparison_figure"]
 
 
 def comparison_figure(
@@ -28,32 +28,4 @@ def comparison_figure(
         axes.axhline(0, color=QUIET, lw=0.8)
         axes.set(xlabel="wavelength [µm]", ylabel="ln ratio of cross sections, R = 200", title=title)
         axes.legend(ncols=2)
-    return figure
-
-
-def demo_figure(
-    wavelength: np.ndarray, base: np.ndarray, perturbed: np.ndarray, swaps: dict[str, np.ndarray]
-) -> Figure:
-    """Draw a spectrum with the band of perturbed opacities above, ratios of swapped line lists below."""
-    gap = np.flatnonzero(np.diff(wavelength) > 10 * np.median(np.diff(wavelength))) + 1
-
-    def broken(values: np.ndarray) -> np.ndarray:
-        return np.insert(values.astype(float), gap, np.nan)  # no line across the gap between the detectors
-
-    with style():
-        figure = Figure(figsize=(8.0, 5.6), layout="constrained")
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        low, high = np.quantile(perturbed, [0.05, 0.95], axis=0)
-        x = broken(wavelength)
-        top.fill_between(
-            x, broken(low), broken(high), color=PALETTE[0], alpha=0.3, lw=0, label="perturbed opacities, 90 %"
-        )
-        top.plot(x, broken(base), color=INK, lw=0.7, label="base line lists")
-        top.set(ylabel="flux at 10 pc [mJy]", title="One atmosphere, uncertain opacities")
-        top.legend()
-        for colour, (name, flux) in zip(PALETTE, swaps.items(), strict=False):
-            bottom.plot(x, broken(np.log(flux / base)), color=colour, lw=0.6, label=name)
-        bottom.axhline(0, color=QUIET, lw=0.8)
-        bottom.set(xlabel="wavelength [µm]", ylabel="ln ratio to base")
-        bottom.legend(ncols=4)
     return figure

@@ -1,0 +1,95 @@
+"""The networks inside the package: what they weigh, what their cards say, and the first minute with them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from inference_toy import small, trainer
+from typer.testing import CliRunner
+
+from kappaflow.cli import app
+from kappaflow.cli.train import open_batches
+from kappaflow.experiments.networks import main
+from kappaflow.inference import Checkpoint, Posterior, packaged
+from kappaflow.observe.example import example_spectrum
+from kappaflow.observe.retrieve import on_pixels
+from kappaflow.parameters import bounds
+from kappaflow.simulate import make_recipe, simulate_directory
+
+KINDS = ("marginalized", "control")
+PATHS = [path for kind in KINDS for path in packaged(kind)]
+
+
+def test_both_kinds_are_there_within_fifteen_megabytes():
+    assert all(packaged(kind) for kind in KINDS)
+    assert sum(path.stat().st_size for path in PATHS) < 15e6
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_card_lies_beside_every_network_and_says_what_its_header_says(path):
+    network, text = Checkpoint.load(path), path.with_suffix(".md").read_text()
+    assert network.card.digest in text
+    assert network.card.masked
+    assert network.familiarity is not None
+    for row in network.metrics["held_out"].values():
+        assert row["n"] >= 1800
+        assert f"{row['coverage']['0.90']:.3f}" in text
+        assert f"{row['interval_score']:.3f}" in text
+    assert "## Limits" in text
+
+
+def test_control_and_marginalized_differ_in_their_data_only():
+    marginalized, control = (Checkpoint.load(packaged(kind)[0]) for kind in KINDS)
+    assert marginalized.card.digest != control.card.digest
+    assert marginalized.card.preset == control.card.preset
+    assert abs(marginalized.card.n_train - control.card.n_train) < 0.02 * control.card.n_train
+    assert marginalized.estimator.recipe == control.estimator.recipe
+
+
+def test_the_measured_effect_is_the_papers():
+    """On perturbed spectra the control's 90 % interval misses far too often, and the marginalized one does not."""
+    marginalized, control = (Checkpoint.load(packaged(kind)[0]).metrics["held_out"]["perturbed"] for kind in KINDS)
+    assert control["coverage"]["0.90"] < 0.80
+    assert 0.87 < marginalized["coverage"]["0.90"] < 0.93
+    assert marginalized["interval_score"] < control["interval_score"]
+
+
+def test_load_without_arguments_samples_the_packaged_spectrum_inside_the_prior():
+    posterior = Posterior.load()
+    draws = posterior.sample(on_pixels(example_spectrum(), posterior.wavelength, 16.6), n=300)
+    low, high = bounds()
+    assert draws.shape == (300, 15)
+    assert ((draws > low) & (draws < high)).all()
+
+
+def test_the_first_minute(tmp_path):
+    out = tmp_path / "demo"
+    result = CliRunner().invoke(app, ["demo", "--out", str(out), "--n", "128", "--json"])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert set(said["coverage"]) == set(KINDS)
+    control, marginalized = (said["coverage"][kind]["coverage"]["0.90"] for kind in ("control", "marginalized"))
+    assert control + 0.1 < marginalized
+    assert said["wolf1130c"]["C_O_q16"] < said["wolf1130c"]["C_O_q84"]
+    page = (out / "report.html").read_text()
+    assert str(out / "report.html") == said["report"]
+    assert "Do the error bars hold?" in page
+    assert "Wolf 1130C" in page
+
+
+def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path):
+    torch.set_num_threads(1)
+    for name, seed, perturb in (("train", 0, "both"), ("test", 1, "both"), ("clean", 2, "none")):
+        simulate_directory(tmp_path / name, make_recipe(model="toy", perturb=perturb), 640, seed=seed)
+    data = open_batches(tmp_path / "train", masks=True)
+    trainer(tmp_path / "net", small(), data=data, seed=3, epochs=1).fit()
+    words = [f"marginalized-3={tmp_path / 'net'}", "--out", str(tmp_path / "out"), "--n", "256"]
+    main([*words, "--perturbed", str(tmp_path / "test"), "--clean", str(tmp_path / "clean")])
+    stored = Checkpoint.load(tmp_path / "out/marginalized-3.safetensors")
+    assert set(stored.metrics["held_out"]) == {"perturbed", "perturbed, masked", "perturbed, other masks", "clean"}
+    assert "seed 3" in (tmp_path / "out/marginalized-3.md").read_text()
+    half, whole = (tmp_path / p for p in ("out/marginalized-3.safetensors", "net/network.safetensors"))
+    assert half.stat().st_size < 0.8 * whole.stat().st_size
+    weights = next(iter(stored.estimator.embedding.parameters())).detach().numpy()
+    assert np.array_equal(weights, weights.astype(np.float16).astype(np.float32))
