@@ -103,7 +103,7 @@ def _print(rows: dict[str, Any]) -> None:
         table.add_row(*_cells(kind, row))
     Console().print(table)
     print(
-        "   A 90 % interval should hold 90 % of the truths. Width of the 90 % interval and its interval score: over the prior."
+        "   A 90 % interval should hold 90 % of the truths. Width and interval score of it are over the prior's width."
     )
 
 
@@ -114,7 +114,7 @@ def _section(rows: dict[str, Any], n: int) -> Section:
     table = Table(
         _header(rows),
         [_cells(kind, row) for kind, row in rows.items()],
-        "Share of truths inside the central C/O interval of each level; width and interval score at 0.90, over the prior.",
+        "Share of truths inside the C/O interval of each level; width and interval score at 0.90, over the prior.",
         frozenset({1}),
     )
     return Section(
