@@ -26,12 +26,16 @@ __all__ = ["band_masks", "card", "held_out", "package"]
 KINDS = {
     "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
     "control": "trained on spectra of fixed opacities, the base lists: the error bar of a retrieval that trusts one "
-    "list. It is here to be compared with, not to be quoted.",
+    "list.",
 }
-
+USE = {
+    "marginalized": "`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.",
+    "control": "To be compared with: `kappaflow retrieve` shows its C/O beside the marginalized one. Not to be quoted.",
+}
 LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior (`kf.PARAMETERS`).
 - Six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching, one grey cloud: no PH3, no patchy
   clouds, no isotopologues, no condensation of oxygen.
+- Bad pixels: trained masks resemble real ones; wide bad bands (other masks, above) cost coverage.
 - Coverage is an average over the prior. One object's interval is as good as its trust card: read that first.
 - Errors of real line lists are assumed to lie within the perturbation prior (docs/opacity.md)."""
 
@@ -85,7 +89,7 @@ def package(name: str, source: Path, observed: Mapping[str, Observed], out: Path
 def card(name: str, network: Checkpoint) -> str:
     """Write the model card of a network that carries its held-out scores, in Markdown."""
     data, metrics, recipe = network.card, network.metrics, network.estimator.recipe
-    kind = KINDS.get(name.split("-")[0], "")
+    kind = name.split("-")[0]
     levels = list(next(iter(metrics["held_out"].values()))["coverage"])
     head = ["held-out spectra", "n", *(f"C/O at {level}" for level in levels)]
     head += ["all parameters at 0.90", "90 % width", "interval score"]
@@ -104,7 +108,7 @@ def card(name: str, network: Checkpoint) -> str:
     }
     return f"""# {name}
 
-A posterior estimator for fifteen parameters of a brown dwarf or giant exoplanet, {kind}
+A posterior estimator for fifteen parameters of a brown dwarf or giant exoplanet, {KINDS.get(kind, "")}
 
 | | |
 |---|---|
@@ -118,7 +122,7 @@ Coverage of central intervals at their nominal level; widths and interval scores
 
 ## Intended use
 
-`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.
+{USE.get(kind, "")}
 
 ## Limits
 
