@@ -1,83 +1,103 @@
 """Where the recipe's gain comes from: each piece against its removal, at equal time, on the same shards.
 
-    python benchmarks/ablation.py --data DIR --test DIR --out DIR [--minutes 10] [--spectra 25000] [--half]
-                                  [--only ARM ...] [--masks] [--n 2048] [--draws 400] [--json]
+    python benchmarks/ablation.py --data DIR --test DIR --out DIR [--minutes 10] [--spectra 25000] [--only ARM ...]
+                                  [--n 2048] [--draws 399] [--json]
 
-Arms: the whole `kappaflow` recipe, one for each row of `kappaflow.inference.VARIANTS`, the `paper` recipe, and
-with --half the whole recipe on half the simulations. Each trains for --minutes in its own folder of --out and is scored
-on --test, a directory of shards that no arm trained on: coverage of C/O at four levels, 90 % width and interval score
-over the prior width, overall coverage, mean log density. Killed, it goes on where it was: a finished arm is not run
-again. Writes ablation.json and ablation.md into --out.
+Arms: the whole `kappaflow` recipe, again from another seed (what training noise does), on half the simulations, trained
+without masks; one for each row of `kappaflow.inference.VARIANTS`; and the `paper` recipe, which had no masks either.
+Each trains for --minutes in its own folder of --out and is scored on --test, a directory of shards that no arm trained
+on, whole and with masks drawn: coverage of C/O at four levels, 90 % width and interval score over the prior width,
+overall coverage, nats gained over the prior. Killed, it goes on where it was: a finished arm is not run again. Two
+processes with other --only may share --out: the tables, ablation.json and ablation.md, hold every arm finished there.
 """
 
 import argparse
 import json
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from kappaflow.calibrate import LEVELS
 from kappaflow.experiments import score
-from kappaflow.inference import VARIANTS, Posterior, Trainer, plan_run, variant
+from kappaflow.experiments.networks import held_out
+from kappaflow.inference import VARIANTS, Posterior, Recipe, Trainer, plan_run, variant
 from kappaflow.storage import written_whole
 
 RESULT = "score.json"
+SETS = ("perturbed", "perturbed, masked")  # of `held_out`
 
 
-def arms(whole, paper, only, half):
-    """Name -> recipe and share of the simulations."""
-    table = {"kappaflow": (whole, 1.0)}
-    table |= {name: (variant(whole, name), 1.0) for name in VARIANTS}
-    table["paper"] = (paper, 1.0)
-    if half:
-        table["half the simulations"] = (whole, 0.5)
-    return {k: v for k, v in table.items() if not only or k in only}
+@dataclass(frozen=True)
+class Arm:
+    """What one network of the table is trained with."""
+
+    recipe: Recipe
+    share: float = 1.0  # of the simulations
+    masks: bool = True
+    seed: int = 0
 
 
-def run_arm(recipe, batches, folder, observed, given):
-    """Train (or go on), score, and leave the result in the folder."""
-    if (folder / RESULT).exists():
-        return json.loads((folder / RESULT).read_text())
-    run = plan_run(batches, recipe, seed=given.seed, minutes=given.minutes)
-    start = time.perf_counter()
-    checkpoint = Trainer(run, batches, folder).fit(resume=True)
-    row = score(Posterior([checkpoint]), observed, draws=given.draws)
-    row |= {"validation": checkpoint.metrics["validation"], "spectra": checkpoint.metrics["spectra"]}
-    row |= {
-        "seconds": checkpoint.metrics["seconds"],
-        "n_train": batches.card.n_train,
-        "epochs": checkpoint.metrics["epochs"],
+def arms(whole, paper):
+    """Name -> arm."""
+    table = {
+        "kappaflow": Arm(whole),
+        "kappaflow, another seed": Arm(whole, seed=1),
+        "half the simulations": Arm(whole, share=0.5),
+        "no masks in training": Arm(whole, masks=False),
     }
-    row["wall"] = round(time.perf_counter() - start, 1)
+    table |= {name: Arm(variant(whole, name)) for name in VARIANTS}
+    return table | {"paper": Arm(paper, masks=False)}
+
+
+def folder_of(name, given):
+    return Path(given.out) / name.replace(", ", " ").replace(" ", "-")
+
+
+def run_arm(name, arm, batches, observed, given):
+    """Train (or go on), score, and leave the result in the arm's folder."""
+    folder = folder_of(name, given)
+    if (folder / RESULT).exists():
+        return
+    run = plan_run(batches, arm.recipe, seed=arm.seed, minutes=given.minutes)
+    checkpoint = Trainer(run, batches, folder).fit(resume=True)
+    posterior = Posterior([checkpoint])
+    row = {where: score(posterior, seen, draws=given.draws) for where, seen in observed.items()}
+    row |= {key: checkpoint.metrics[key] for key in ("validation", "spectra", "seconds", "epochs", "threads")}
+    row |= {"n_train": batches.card.n_train, "seed": arm.seed}
     with written_whole(folder / RESULT) as part:
         part.write_text(json.dumps(row, indent=1))
-    return row
+
+
+def finished(table, given):
+    """Rows of the arms that have been run into this folder, by whichever process."""
+    files = {name: folder_of(name, given) / RESULT for name in table}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
 def markdown(rows):
-    head = [*(f"coverage at {level:.2f}" for level in LEVELS), "overall at 0.90", "90 % width", "interval score"]
-    head += ["interval score, all", "validation loss", "epochs", "seconds"]
-    lines = ["| arm | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
-    for name, r in rows.items():
-        cells = [f"{v:.3f}" for v in (*r["coverage"].values(), r["overall"]["0.90"], r["width"], r["interval_score"])]
-        cells += [
-            f"{r['interval_score_overall']:.3f}",
-            f"{r['validation']:.3f}",
-            f"{r['epochs']}",
-            f"{r['seconds']:.0f}",
-        ]
+    head = ["arm", "C/O at .50/.68/.90/.95", "all at .90", "90 % width", "interval score", "all parameters", "nats"]
+    head += ["masked: C/O at .90", "interval score", "epochs"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name, row in rows.items():
+        whole, masked = (row[where] for where in SETS)
+        cells = [" ".join(f"{c:.3f}".lstrip("0") for c in whole["coverage"].values())]
+        told = (whole["overall"]["0.90"], whole["width"], whole["interval_score"], whole["interval_score_overall"])
+        cells += [f"{c:.3f}".lstrip("0") for c in told]
+        cells += [f"{whole['nats_from_prior']:.2f}", f"{masked['coverage']['0.90']:.3f}".lstrip("0")]
+        cells += [f"{masked['interval_score']:.3f}".lstrip("0"), f"{row['epochs']}"]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def ablate(table, batches_of, observed, given):
     """Run the arms one after another, writing the tables after each."""
-    rows = {}
-    for name, (recipe, share) in table.items():
-        rows[name] = run_arm(recipe, batches_of(share), Path(given.out) / name.replace(" ", "-"), observed, given)
+    for name, arm in table.items():
+        if given.only and name not in given.only:
+            continue
+        run_arm(name, arm, batches_of(arm), observed, given)
+        rows = finished(table, given)
         for file, text in (("ablation.json", json.dumps(rows, indent=1)), ("ablation.md", markdown(rows))):
             with written_whole(Path(given.out) / file) as part:
                 part.write_text(text)
-    return rows
+    return finished(table, given)
 
 
 def options():
@@ -87,12 +107,9 @@ def options():
     parser.add_argument("--out", required=True)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--spectra", type=int, default=None, help="training spectra; all unless given")
-    parser.add_argument("--half", action="store_true", help="another arm on half of them")
     parser.add_argument("--only", nargs="*", default=(), help="arms to run; all unless given")
-    parser.add_argument("--masks", action="store_true")
     parser.add_argument("--n", type=int, default=2048)
-    parser.add_argument("--draws", type=int, default=400)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=399)
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -101,17 +118,20 @@ def main():
     from kappaflow.cli.train import open_batches, recipe_for
     from kappaflow.simulate import Shards
 
-    given = options().parse_args()
+    parser = options()
+    given = parser.parse_args()
+    card = open_batches(given.data).card
+    if card.seed == Shards(given.test).card.seed:
+        parser.error(f"{given.test}: drawn from the seed of {given.data}; simulate it with another")
+    table = arms(recipe_for("kappaflow", card.preset), recipe_for("paper", card.preset))
+    if unknown := set(given.only) - set(table):
+        parser.error(f"--only {min(unknown)}: no such arm; there are {'; '.join(table)}")
 
-    def batches_of(share):
-        whole = given.spectra or open_batches(given.data).card.n_train
-        return open_batches(given.data, masks=given.masks, limit=int(share * whole))
+    def batches_of(arm):
+        return open_batches(given.data, masks=arm.masks, limit=int(arm.share * (given.spectra or card.n_train)))
 
-    test = Shards(given.test, masks=given.masks, seed=1)
-    observed = test.evaluation(min(given.n, len(test)))
-    name = batches_of(1.0).card.preset
-    table = arms(recipe_for("kappaflow", name), recipe_for("paper", name), given.only, given.half)
-    rows = ablate(table, batches_of, observed, given)
+    observed = held_out(given.test, n=given.n)
+    rows = ablate(table, batches_of, {where: observed[where] for where in SETS}, given)
     print(json.dumps(rows) if given.json else markdown(rows))
 
 

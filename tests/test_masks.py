@@ -85,6 +85,20 @@ def test_faint_pixels_are_lost_more_often_and_clipped_ones_are_the_non_positive(
     assert (noisy[kept][mask[kept]] <= 0).any()
 
 
+def test_thinning_takes_single_pixels_short_blocks_and_wide_ones():
+    """On a flat spectrum with both detectors, what is lost is from one to hundreds of pixels long."""
+    mask, uniform, _ = draw(3000, flux=np.ones_like(PIXELS))
+    both = (uniform[:, 7] > 0.12) & (uniform[:, 7] < 0.88) & (uniform[:, 0] >= 0.1)
+    half = both & (np.abs(mask.mean(axis=1) - 0.5) < 0.1)
+    inner = mask[half][:, (PIXELS > 3.0) & (PIXELS < 5.0)]
+    longest = np.array([runs(~row)[1].max() for row in inner]) * np.diff(PIXELS).mean()  # [um]
+    assert (longest < 0.02).mean() > 0.1
+    assert ((longest > 0.05) & (longest < 0.2)).mean() > 0.1
+    assert (longest > 0.3).mean() > 0.03
+    starts = np.concatenate([runs(~row)[0] for row in inner[longest > 0.2]])
+    assert np.histogram(starts, bins=8)[0].min() > 0.3 * starts.size / 8  # anywhere
+
+
 def test_bad_pixels_come_singly_and_in_clusters():
     model = MaskModel(FINE)
     rng = np.random.default_rng(1)

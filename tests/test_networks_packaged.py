@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from kappaflow.cli import app
 from kappaflow.cli.train import open_batches
+from kappaflow.errors import UserError
 from kappaflow.experiments.networks import main
 from kappaflow.inference import Checkpoint, Posterior, packaged
 from kappaflow.observe.example import example_spectrum
@@ -86,6 +87,8 @@ def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path):
     trainer(tmp_path / "net", small(), data=data, seed=3, epochs=1).fit()
     words = [f"marginalized-3={tmp_path / 'net'}", "--out", str(tmp_path / "out"), "--n", "256"]
     main([*words, "--perturbed", str(tmp_path / "test"), "--clean", str(tmp_path / "clean")])
+    with pytest.raises(UserError, match="drawn from seed 0, like the spectra a network was trained on"):
+        main([*words, "--perturbed", str(tmp_path / "train"), "--clean", str(tmp_path / "clean")])
     stored = Checkpoint.load(tmp_path / "out/marginalized-3.safetensors")
     assert set(stored.metrics["held_out"]) == {"perturbed", "perturbed, masked", "perturbed, other masks", "clean"}
     assert "seed 3" in (tmp_path / "out/marginalized-3.md").read_text()

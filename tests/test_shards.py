@@ -120,6 +120,9 @@ def test_evaluation_draws_once_from_its_seed(directory):
     assert len(shards.evaluation()) == len(shards)
     with pytest.raises(UserError, match="1536"):
         shards.evaluation(5000)
+    with pytest.raises(UserError, match="the set has"):
+        shards.evaluation(200, start=len(shards) - 100)
+    assert np.array_equal(shards.evaluation(50, start=100).flux, first.flux[100:150])
 
 
 def test_the_noise_has_the_size_that_the_error_array_says(directory):

@@ -1,8 +1,8 @@
 """The ablation script on a toy: every arm runs, is scored, and a killed table goes on where it was."""
 
 import importlib.util
-import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,22 +32,31 @@ def observed():
 
 
 def test_the_table_has_an_arm_for_every_piece(ablation):
-    table = ablation.arms(small(), small("paper"), (), half=True)
-    assert len(table) == len(VARIANTS) + 3
-    assert list(ablation.arms(small(), small("paper"), ("no EMA", "paper"), half=False)) == ["no EMA", "paper"]
+    table = ablation.arms(small(), small("paper"))
+    assert len(table) == len(VARIANTS) + 5
+    assert len({ablation.folder_of(name, SimpleNamespace(out="")) for name in table}) == len(table)
+    assert len({(arm.recipe.digest, arm.share, arm.masks, arm.seed) for arm in table.values()}) == len(table)
 
 
 def test_arms_are_trained_scored_and_not_run_twice(ablation, observed, tmp_path):
     torch.set_num_threads(1)
-    words = ["--data", "-", "--test", "-", "--out", str(tmp_path), "--minutes", "0.02", "--draws", "50"]
-    given = ablation.options().parse_args(words)
-    table = ablation.arms(small(), small("paper"), ("kappaflow", "no EMA"), half=False)
-    rows = ablation.ablate(table, lambda share: batches(600), observed, given)
-    assert json.loads((tmp_path / "ablation.json").read_text()) == rows
-    assert (tmp_path / "ablation.md").read_text().count("\n") == 4
-    before = (tmp_path / "kappaflow" / "network.safetensors").stat().st_mtime_ns
-    ablation.ablate(table, lambda share: batches(600), observed, given)
-    assert (tmp_path / "kappaflow" / "network.safetensors").stat().st_mtime_ns == before
+    table = ablation.arms(small(), small("paper"))
+
+    def run(*only):
+        words = ["--data", "-", "--test", "-", "--out", str(tmp_path), "--minutes", "0.02", "--draws", "50"]
+        given = ablation.options().parse_args([*words, "--only", *only])
+        return ablation.ablate(table, lambda arm: batches(600), dict.fromkeys(ablation.SETS, observed), given)
+
+    run("no EMA")
+    before = (tmp_path / "no-EMA" / "network.safetensors").stat().st_mtime_ns
+    rows = run("kappaflow", "no EMA")
+    assert (tmp_path / "no-EMA" / "network.safetensors").stat().st_mtime_ns == before
+    assert list(rows) == ["kappaflow", "no EMA"]
+    assert list(run("paper")) == ["kappaflow", "no EMA", "paper"]  # what others have finished is in the table
+    assert set(rows["kappaflow"]) > set(ablation.SETS)
+    text = (tmp_path / "ablation.md").read_text()
+    assert text.count("\n") == 5
+    assert f"{rows['kappaflow'][ablation.SETS[0]]['nats_from_prior']:.2f}" in text
 
 
 class Exact:

@@ -210,11 +210,7 @@ def _network_draws(models: Sequence[Path], plan: dict[str, Any], seed: int) -> M
             f"{plan['data']}: {len(shards.wavelength)} pixels, the networks {len(posterior.wavelength)}; simulate the "
             "held-out set with the preset the networks were trained on"
         )
-    if any(member.card.seed == shards.card.seed for member in posterior.members):
-        raise UserError(
-            f"{plan['data']}: drawn from seed {shards.card.seed}, like the spectra a network was trained on; simulate "
-            "the held-out set with another --seed"
-        )
+    posterior.refuse_training_seed(shards.card.seed, plan["data"])
     seen = shards.evaluation(plan["n"], seed)
     box, chunk, total = posterior.box, 128, len(seen.theta)
     draws = np.empty((total, plan["samples"], len(box.names)), dtype=np.float32)

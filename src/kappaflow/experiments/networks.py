@@ -21,7 +21,7 @@ from kappaflow.inference.posterior import networks_folder
 from kappaflow.simulate import Observed, Shards
 from kappaflow.storage import written_whole
 
-__all__ = ["band_masks", "card", "held_out", "package"]
+__all__ = ["band_masks", "card", "held_out", "package", "refuse_seen"]
 
 KINDS = {
     "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
@@ -40,22 +40,32 @@ LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; paramet
 - Errors of real line lists are assumed to lie within the perturbation prior (docs/opacity.md)."""
 
 
-def held_out(perturbed: str | Path, clean: str | Path, n: int | None = None, seed: int = 1) -> dict[str, Observed]:
-    """Observe the held-out sets.
+def held_out(
+    perturbed: str | Path, clean: str | Path | None = None, n: int | None = None, *, start: int = 0, seed: int = 1
+) -> dict[str, Observed]:
+    """Observe `n` spectra of the held-out sets, from the one at `start`.
 
     Perturbed spectra whole, with new masks of the kind that training drew (those that kept every pixel left out), and
-    with masks of another kind (bands of any width, anywhere); and clean spectra, whole.
+    with masks of another kind (bands of any width, anywhere); and clean spectra, whole, where there are some.
     """
-    whole = Shards(perturbed, seed=seed).evaluation(n)
-    drawn = Shards(perturbed, masks=True, seed=seed).evaluation(n)
+    whole = Shards(perturbed, seed=seed).evaluation(n, start=start)
+    drawn = Shards(perturbed, masks=True, seed=seed).evaluation(n, start=start)
     lossy = ~drawn.mask.all(axis=1)
     mask = band_masks(whole.mask.shape, np.random.default_rng((seed, 2)))
-    return {
+    sets = {
         "perturbed": whole,
         "perturbed, masked": Observed(**{f.name: getattr(drawn, f.name)[lossy] for f in fields(drawn)}),
         "perturbed, other masks": replace(whole, flux=np.where(mask, whole.flux, 0.0), mask=mask),
-        "clean": Shards(clean, seed=seed).evaluation(n),
     }
+    if clean is not None:
+        sets["clean"] = Shards(clean, seed=seed).evaluation(n, start=start)
+    return sets
+
+
+def refuse_seen(posterior: Posterior, *sets: str | Path) -> None:
+    """Refuse held-out sets that share their seed with what a member was trained on."""
+    for path in sets:
+        posterior.refuse_training_seed(Shards(path).card.seed, path)
 
 
 def band_masks(shape: tuple[int, int], rng: np.random.Generator, median: float = 0.47) -> np.ndarray:
@@ -142,6 +152,7 @@ def main(words: list[str] | None = None) -> None:
     observed = held_out(given.perturbed, given.clean, given.n)
     for pair in given.networks:
         name, _, folder = pair.partition("=")
+        refuse_seen(Posterior.load(folder), given.perturbed, given.clean)
         print(package(name, Path(folder), observed, given.out))
 
 

@@ -94,6 +94,14 @@ class Posterior:
                 )
         return cls([Checkpoint.load(path) for path in paths])
 
+    def refuse_training_seed(self, seed: int | None, where: str | os.PathLike[str]) -> None:
+        """Refuse to be judged on the set `where` if a member was trained on parameters drawn from its `seed`."""
+        if seed is not None and any(member.card.seed == seed for member in self.members):
+            raise UserError(
+                f"{where}: drawn from seed {seed}, like the spectra a network was trained on; simulate the held-out "
+                "set with another --seed"
+            )
+
     @property
     def box(self) -> Box:
         """Names and bounds of the parameters."""

@@ -31,7 +31,7 @@ WHOLE_SHARE = 0.1  # spectra that keep every pixel
 MISSING_DETECTOR = 0.12  # share without NRS1, and the same again without NRS2
 USER_SHARE = 0.5  # of the masked spectra, where the user brought masks
 LONGEST_CLUSTER = 9  # detector pixels, the longest run found outside the gap
-LONGEST_BLOCK = 64  # detector pixels
+LONGEST_BLOCK = 512  # detector pixels, a seventh of the window (a choice: prepares for wide gaps)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MaskModel:
     wavelength: np.ndarray
     user: np.ndarray | None = None
 
-    UNIFORMS = 16  # numbers each spectrum needs, besides one uniform a pixel
+    UNIFORMS = 17  # numbers each spectrum needs, besides one uniform a pixel
 
     @cached_property
     def pixel_bin(self) -> float:
@@ -51,12 +51,12 @@ class MaskModel:
     def draw(self, flux: np.ndarray, uniform: np.ndarray, pixel: np.ndarray) -> np.ndarray:
         """Return masks (b, p), True where good, before clipping.
 
-        `flux` (b, p) is noise-free; `uniform` (b, 16) decides for the spectrum, `pixel` (b, p) for each pixel.
+        `flux` (b, p) is noise-free; `uniform` (b, 17) decides for the spectrum, `pixel` (b, p) for each pixel.
         """
         good = self._edges_and_gap(uniform[:, 1:6])
         good &= ~self._defects(uniform[:, 6], pixel)
         good = self._without_a_detector(good, uniform[:, 7])
-        good = self._thinned(good, flux, uniform[:, 8:13], pixel)
+        good = self._thinned(good, flux, uniform[:, [8, 9, 10, 11, 12, 16]], pixel)
         if self.user is not None:
             chosen = uniform[:, 13] < USER_SHARE
             which = (uniform[:, 14] * len(self.user)).astype(int)
@@ -117,14 +117,17 @@ class MaskModel:
         """Lose the lowest-scored pixels until the drawn fraction is left."""
         n = good.shape[1]
         keep = np.minimum(np.ceil(_good_fraction(u[:, 0]) * n), good.sum(axis=1)).astype(int)
-        span = np.exp(u[:, 1] * np.log(LONGEST_BLOCK)) / self.pixel_bin
+        span = np.maximum(np.exp(u[:, 1] * np.log(LONGEST_BLOCK)) / self.pixel_bin, 1)
+        nth = np.arange(n, dtype=np.float32) / span[:, None] + u[:, 5, None]  # the first block is cut anywhere
         # Counted from the far end: not the numbers that decide about the pixels next to it.
-        block = n - 1 - (np.arange(n, dtype=np.float32) / np.maximum(span, 1)[:, None]).astype(np.int32)
+        block = n - 1 - np.minimum(nth.astype(np.int32), n - 1)
         blocks = np.take_along_axis(pixel, block, axis=1)
         faint = np.log(flux)
         faint -= faint.mean(axis=1, keepdims=True)
         faint /= np.maximum(faint.std(axis=1, keepdims=True), 1e-6)
-        score = u[:, 2, None] * faint + 3 * u[:, 3, None] * blocks + u[:, 4, None] * pixel
+        # A third of the spectra know no faintness, a third no blocks: each kind occurs alone, and mixed.
+        by_faintness, by_block = np.maximum(1.5 * u[:, 2:4] - 0.5, 0).T[:, :, None]
+        score = by_faintness * faint + 3 * by_block * blocks + u[:, 4, None] * pixel
         score = np.where(good, score, -np.inf).astype(np.float32)
         threshold = np.sort(score, axis=1)[np.arange(len(score)), n - keep]
         return good & (score >= threshold[:, None])

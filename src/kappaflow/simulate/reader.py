@@ -188,11 +188,12 @@ class Shards:
         """Return validation spectra `start:stop`, with noise, masks and gain that never change."""
         return self._observe(self.split[1][start:stop], "validation", 0)
 
-    def evaluation(self, n: int | None = None, seed: int = 0) -> Observed:
-        """Return the first `n` spectra of the set (all by default), observed once, from `seed`."""
-        if n is not None and not 1 <= n <= len(self):
-            raise UserError(f"{self.path}: {n} spectra asked; the set has {len(self)}")
-        return self._observe(np.arange(len(self) if n is None else n), "evaluation", seed)
+    def evaluation(self, n: int | None = None, seed: int = 0, *, start: int = 0) -> Observed:
+        """Return `n` spectra of the set from the one at `start` (all by default), observed once, from `seed`."""
+        stop = len(self) if n is None else start + n
+        if not 0 <= start < stop <= len(self):
+            raise UserError(f"{self.path}: spectra {start} to {stop} asked; the set has {len(self)}")
+        return self._observe(np.arange(start, stop), "evaluation", seed)
 
     def _stream(self, purpose: str, epoch: int) -> Stream:
         held = getattr(self._local, "held", None)
