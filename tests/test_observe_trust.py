@@ -69,7 +69,7 @@ def test_seeds_agree_differ_disagree_or_are_alone():
         return [rng.normal(c, 0.1, 4000) for c in centres]
 
     assert seed_check(members(0.5, 0.5, 0.5)).verdict == "pass"
-    assert seed_check(members(0.5, 0.58, 0.5)).verdict == "warn"
+    assert seed_check(members(0.5, 0.63, 0.5)).verdict == "warn"
     assert seed_check(members(0.4, 0.9, 0.5)).verdict == "fail"
     alone = seed_check(members(0.5))
     assert alone.verdict == "warn"

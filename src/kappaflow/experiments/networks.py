@@ -35,7 +35,8 @@ USE = {
 LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior (`kf.PARAMETERS`).
 - Six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching, one grey cloud: no PH3, no patchy
   clouds, no isotopologues, no condensation of oxygen.
-- Bad pixels: trained masks resemble real ones; wide bad bands (other masks, above) cost coverage.
+- Bad pixels: at least 30 % good in training. Lost pixels widen the intervals; masks of another kind are "other masks"
+  above.
 - Coverage is an average over the prior. One object's interval is as good as its trust card: read that first.
 - Errors of real line lists are assumed to lie within the perturbation prior (docs/opacity.md)."""
 

@@ -37,7 +37,9 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "covered fraction": (0.40, 0.20),  # of the model's pixels; one detector alone is 0.34
     "embedding distance": (0.05, 0.01),  # p-value
     "posterior predictive": (0.05, 0.01),  # p-value
-    "seed disagreement": (0.5, 1.0),  # largest distance of two members' medians / pooled 68 % half-width
+    # Largest distance of two members' medians / pooled 68 % half-width. With three networks 9 % and 1 % of simulated
+    # spectra are beyond (benchmarks/disagreement.py).
+    "seed disagreement": (1.0, 1.4),
     "prior edge": (3.0, 8.0),  # density in the outer 2 % of the prior / the prior's own
 }
 _EDGE = 0.02  # of the prior width: the rim that counts as its edge
