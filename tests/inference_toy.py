@@ -42,7 +42,7 @@ def exact_draws(flux, n, seed=0):
 def small(name="kappaflow", **training):
     """A recipe small enough for tests: every piece of it is there."""
     whole = recipe(name, NetworkSize(transforms=2, hidden=(32, 32), embedding=16)).model_dump()
-    whole["embedding"].update(channels=(4, 8), dense=32 if name == "kappaflow" else 0)
+    whole["embedding"].update(channels=(4, 8))
     whole["training"].update({"batch": 128, **training})
     return Recipe(**whole)
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from kappaflow.config import NetworkSize
-from kappaflow.inference import Batch, recipe
+from kappaflow.inference import Batch, recipe, variant
 from kappaflow.inference.embedding import PooledCNN, StridedCNN
 from kappaflow.inference.features import CHANNELS, Features, asinh
 
@@ -26,8 +26,9 @@ def batch():
     return Batch(*(a.astype(np.float32) for a in (theta, flux, error)), mask, np.full(6, 30.0))
 
 
-def features(name, batch):
-    made = Features(recipe(name, SIZE).inputs, PIXELS)
+def features(name, batch, instead=None):
+    whole = recipe(name, SIZE)
+    made = Features((variant(whole, instead) if instead else whole).inputs, PIXELS)
     made.fit([batch])
     return made
 
@@ -56,7 +57,7 @@ def test_flux_scale_is_in_the_context_only_where_it_is_known(batch):
     moved = (made.prepare(brighter, True).scalars - known)[:, 1]
     assert torch.allclose(moved, np.log(100) / made.scale[1].expand(6), rtol=1e-3)
     assert known[:, 2].eq(1).all()
-    assert unknown[:, 1:].eq(0).all()
+    assert unknown[:, 1:3].eq(0).all()
 
 
 def test_snr_is_the_median_over_good_pixels(batch):
@@ -73,18 +74,22 @@ def test_papers_channel_is_log_flux_with_its_own_mean_and_deviation_out(batch):
     assert np.allclose(channel, expected, atol=1e-3)
 
 
-def test_non_positive_flux_is_floored_in_the_papers_recipe_and_kept_in_ours(batch):
+def test_non_positive_flux_is_floored(batch):
     flux = batch.flux.copy()
     flux[:, 3] *= -1
     mask = np.ones_like(batch.mask)
-    for name in ("paper", "kappaflow"):
-        prepared = features(name, replace(batch, mask=mask)).prepare(replace(batch, flux=flux, mask=mask))
-        assert torch.isfinite(prepared.channels).all()
-    deeper = replace(batch, flux=np.where(np.arange(PIXELS) == 3, 2 * flux, flux), mask=mask)
-    ours, paper = (features(n, replace(batch, mask=mask)) for n in ("kappaflow", "paper"))
     once = replace(batch, flux=flux, mask=mask)
-    assert (ours.prepare(deeper).channels[:, 0, 3] < ours.prepare(once).channels[:, 0, 3]).all()
-    assert torch.allclose(paper.prepare(deeper).channels, paper.prepare(once).channels, atol=1e-5)
+    deeper = replace(once, flux=np.where(np.arange(PIXELS) == 3, 2 * flux, flux))
+    for name in ("paper", "kappaflow"):
+        ours = features(name, replace(batch, mask=mask))
+        assert torch.isfinite(ours.prepare(once).channels).all()
+        assert torch.allclose(ours.prepare(deeper).channels, ours.prepare(once).channels, atol=1e-5)
+
+
+def test_the_context_keeps_the_spread_that_the_log_channel_divides_by(batch):
+    whole = replace(batch, mask=np.ones_like(batch.mask))
+    spread = features("kappaflow", whole).prepare(whole).scalars[:, -1]
+    assert np.allclose(spread, np.log(np.log(whole.flux).std(axis=1, ddof=1)), atol=1e-4)
 
 
 def test_scaling_standardizes_good_pixels(batch):
@@ -92,7 +97,7 @@ def test_scaling_standardizes_good_pixels(batch):
     flux = (5 + rng.normal(size=(4000, PIXELS))).astype(np.float32)
     mask = rng.random(flux.shape) < 0.5
     many = Batch(np.zeros((4000, 15)), flux, np.ones_like(flux), mask, np.ones(4000))
-    channel = features("kappaflow", many).prepare(many).channels[:, 0].numpy()
+    channel = features("kappaflow", many, "four channels").prepare(many).channels[:, 0].numpy()
     for i in range(0, PIXELS, 10):
         good = channel[mask[:, i], i]
         assert abs(good.mean()) < 1e-3
@@ -127,7 +132,8 @@ def test_pooled_embedding_is_the_plain_stack_of_layers():
 @pytest.mark.parametrize("pixels", [200, 203])
 def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
     torch.manual_seed(0)
-    ours = StridedCNN(recipe("kappaflow", SIZE).embedding, 4, pixels).eval()
+    beside = variant(recipe("kappaflow", SIZE), "dense branch beside")
+    ours = StridedCNN(beside.embedding, 4, pixels).eval()
     x = torch.randn(5, 4, pixels)
     y = x
     for conv in ours.blocks:

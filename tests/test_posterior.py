@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from inference_toy import BOX, PIXELS, batches, exact, exact_draws, small, spectra, trainer
+from inference_toy import BOX, PIXELS, batches, exact, exact_draws, small, spectra, trainer, variant
 from safetensors.numpy import load_file, save_file
 from scipy import stats
 
@@ -43,9 +43,13 @@ def pooled(folders):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """One network trained until it is good: a small kappaflow recipe without its regularization."""
-    settings = small(batch=256, learning_rate=3e-3, weight_decay=1e-4, ema=0.99).model_dump()
-    settings["embedding"]["dropout"] = 0.0
+    """One network trained until it is good.
+
+    Its inputs keep the mean flux, which tells of theta here as it does not in a spectrum of 1,700 pixels, and its dense
+    branch suits a matrix that is not smooth.
+    """
+    settings = variant(small(batch=256, learning_rate=3e-3, weight_decay=1e-4, ema=0.99), "four channels").model_dump()
+    settings["embedding"].update(channels=(4, 8), dense=32)
     folder = tmp_path_factory.mktemp("trained")
     return Posterior([trainer(folder, Recipe(**settings), data=batches(20_000), epochs=8).fit()])
 
@@ -74,7 +78,7 @@ def test_posterior_of_the_linear_gaussian_toy_is_told_from_the_exact_one_by_no_c
         return float(c2st(torch.tensor(a).float(), torch.tensor(b).float(), seed=1))
 
     assert max(score(a, b) for a, b in zip(ours, true, strict=True)) < 0.55
-    assert score(ours[0] + [0.2, 0.0], true[0]) > 0.6  # one standard deviation off: the test can fail
+    assert min(score(ours[0] + [shift, 0.0], true[0]) for shift in (-0.3, 0.3)) > 0.6  # it can fail
 
 
 def test_coverage_on_the_toy_is_nominal_at_four_levels_within_binomial_error(trained):
@@ -308,11 +312,12 @@ def test_a_missing_file_is_named(tmp_path):
         Posterior.load(tmp_path / "nothing")
 
 
-def test_familiar_spectra_have_ordinary_p_values_and_strange_ones_small(pooled, spectrum):
-    assert pooled.familiarity(spectrum)[0]["p_value"] > 0.01
-    rng = np.random.default_rng(0)
-    strange = SimpleNamespace(flux=rng.uniform(1, 300, PIXELS), error=spectrum.error, mask=spectrum.mask)
-    assert all(row["p_value"] < 0.05 for row in pooled.familiarity(strange))
+def test_familiar_spectra_have_ordinary_p_values_and_strange_ones_small(pooled, trained, spectrum):
+    flux = np.random.default_rng(0).uniform(1, 300, PIXELS)
+    strange = SimpleNamespace(flux=flux, error=spectrum.error, mask=spectrum.mask)
+    assert [row["p_value"] > 0.01 for row in pooled.familiarity(spectrum)] == [True] * 3
+    assert trained.familiarity(spectrum)[0]["p_value"] > 0.01
+    assert trained.familiarity(strange)[0]["p_value"] < 0.05
 
 
 def test_p_values_of_the_distance_are_uniform_on_the_distribution_they_come_from():

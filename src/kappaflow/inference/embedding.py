@@ -63,7 +63,7 @@ class PooledCNN(nn.Module):
 
 
 class StridedCNN(nn.Module):
-    """Strided convolutions kept in place (flattened, not averaged), beside a dense branch that sees every pixel."""
+    """Strided convolutions kept in place: flattened, not averaged; and, if asked for, a dense branch beside them."""
 
     def __init__(self, config: Embedding, channels: int, pixels: int) -> None:
         super().__init__()

@@ -49,9 +49,13 @@ def asinh(x: Tensor) -> Tensor:
     return torch.copysign(torch.log1p(a + a * a / (1 + torch.sqrt(1 + a * a))), x)
 
 
+def _log(s: _Spectra) -> Tensor:
+    return torch.log(torch.maximum(s.flux, FLOOR * s.median))
+
+
 def _log_flux(s: _Spectra) -> Tensor:
     """Make the paper's channel: log flux, then each spectrum's own mean and standard deviation taken out."""
-    log = torch.log(torch.maximum(s.flux, FLOOR * s.median))
+    log = _log(s)
     spread, mean = torch.std_mean(log, dim=-1, keepdim=True)
     return (log - mean) / (spread + 1e-6)
 
@@ -64,12 +68,12 @@ CHANNELS: dict[str, Callable[[_Spectra], Tensor]] = {
     "log_error": lambda s: torch.log(s.error / s.median),
     "mask": lambda s: s.mask.to(s.flux.dtype),
 }
-UNSCALED = ("log_flux", "mask")  # already of order one, and the mask's zeros mean something
+UNSCALED = ("mask",)  # its zeros mean something
 
 _LOG_SNR = (math.log(SNR.low) + math.log(SNR.high)) / 2, (math.log(SNR.high) - math.log(SNR.low)) / 2
 
 # name -> number of columns in the context
-SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2}
+SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2, "log_spread": 1}
 
 
 class Features(nn.Module):
@@ -134,6 +138,7 @@ class Features(nn.Module):
             "snr": lambda: [(s.snr - (SNR.low + SNR.high) / 2) / (SNR.width / 2)],
             "log_snr": lambda: [(torch.log(s.snr.clamp_min(1e-2)) - _LOG_SNR[0]) / _LOG_SNR[1]],
             "log_scale": lambda: [flags * (torch.log(s.median) - self.scale[0]) / self.scale[1], flags],
+            "log_spread": lambda: [torch.log(_log(s).std(dim=-1, keepdim=True) + 1e-6)],  # what `log_flux` divides by
         }
         return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)
 

@@ -91,13 +91,13 @@ def _kappaflow(size: NetworkSize) -> Recipe:
     return Recipe(
         name="kappaflow",
         inputs=Inputs(
-            channels=("asinh_snr", "asinh_flux", "log_error", "mask"),
-            scalars=("log_snr", "log_scale"),
+            channels=("log_flux", "mask"),
+            scalars=("log_snr", "log_scale", "log_spread"),
             fill="zero",
-            standardize=True,
+            standardize=False,
             scale_dropout=0.25,
         ),
-        embedding=Embedding(kind="strided", channels=(32, 64, 64), dense=256, features=size.embedding),
+        embedding=Embedding(kind="strided", channels=(32, 64, 64), features=size.embedding),
         flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit"),
         training=Training(
             batch=128,
@@ -116,15 +116,20 @@ RECIPES = {"paper": _paper, "kappaflow": _kappaflow}
 
 # What can stand in the place of a piece of `kappaflow`: the arms of the ablation.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
-    "log flux alone": {"inputs": {"channels": ("log_flux", "mask")}},
-    "no error channel": {"inputs": {"channels": ("asinh_snr", "asinh_flux", "mask")}},
-    "no mask channel, median fill": {
-        "inputs": {"channels": ("asinh_snr", "asinh_flux", "log_error"), "fill": "median"}
+    "four channels": {
+        "inputs": {
+            "channels": ("asinh_snr", "asinh_flux", "log_error", "mask"),
+            "scalars": ("log_snr", "log_scale"),
+            "standardize": True,
+        }
     },
-    "not standardized": {"inputs": {"standardize": False}},
-    "no flux scale": {"inputs": {"scalars": ("log_snr",), "scale_dropout": 0.0}},
+    "no spread": {"inputs": {"scalars": ("log_snr", "log_scale")}},
+    "log error as well": {"inputs": {"channels": ("log_flux", "log_error", "mask")}},
+    "no mask channel, median fill": {"inputs": {"channels": ("log_flux",), "fill": "median"}},
+    "standardized per pixel": {"inputs": {"standardize": True}},
+    "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread"), "scale_dropout": 0.0}},
     "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
-    "no dense branch": {"embedding": {"dense": 0}},
+    "dense branch beside": {"embedding": {"dense": 256}},
     "dropout 0.2": {"embedding": {"dropout": 0.2}},
     "weight decay 1e-4": {"training": {"weight_decay": 1e-4}},
     "logistic box": {"flow": {"box": "logistic"}},
