@@ -122,6 +122,14 @@ def test_no_difference_is_no_share_and_a_wider_control_is_suspicious():
     assert line_list_share(rng.normal(0, 0.1, 4000), rng.normal(9, 1, 4000), rng).verdict == "fail"
 
 
+def test_what_seeds_disagree_by_is_not_counted_as_line_lists():
+    rng = RNG(6)
+    apart = rng.normal(0, 2, (3, 2000)) + [[-3], [0], [3]]
+    check = line_list_share(rng.normal(0, 1, 6000), apart, rng)
+    assert check.value == pytest.approx(0.75, abs=0.05)
+    assert check.interval[0] < check.value < check.interval[1]
+
+
 P = 400
 WAVE = np.linspace(0, 1, P)
 MODES = np.array([np.cos(np.pi * k * WAVE) for k in range(1, 6)])

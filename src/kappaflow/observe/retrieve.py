@@ -133,7 +133,7 @@ def retrieve(
         edge_check(draws),
     ]
     if others is not None:
-        checks.append(line_list_share(others[..., _CO].ravel(), draws[:, _CO], rng))
+        checks.append(line_list_share(others[..., _CO], members[..., _CO], rng))
     return Retrieval(spectrum, members, others, envelope, tuple(checks))
 
 
