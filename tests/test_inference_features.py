@@ -49,6 +49,14 @@ def test_channels_do_not_know_the_absolute_flux(name, batch):
     assert torch.allclose(made.prepare(batch).channels, made.prepare(brighter).channels, atol=1e-4)
 
 
+def test_arrays_may_run_backwards_in_memory(batch):
+    made = features("kappaflow", batch)
+    views = {name: getattr(batch, name)[:, ::-1] for name in ("flux", "error", "mask")}
+    copies = {name: view.copy() for name, view in views.items()}
+    one, other = (made.prepare(replace(batch, **arrays)) for arrays in (views, copies))
+    assert torch.equal(one.channels, other.channels)
+
+
 def test_flux_scale_is_in_the_context_only_where_it_is_known(batch):
     made = features("kappaflow", batch)
     brighter = replace(batch, flux=100 * batch.flux, error=100 * batch.error)

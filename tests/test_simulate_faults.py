@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -378,12 +379,27 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_lost_scheduler_is_one_clear_line_and_the_finished_shards_stay(tmp_path, whole):
+@pytest.fixture
+def elsewhere():
+    """Start such a process, whose Python looks for modules in `path`, too; killed in the end."""
     pytest.importorskip("distributed")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    doomed = subprocess.Popen([sys.executable, "-c", SCHEDULER], text=True, env=ENVIRONMENT, **pipes)
-    address = doomed.stdout.readline().strip()
+    started = []
+
+    def begin(path):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(path)}
+        started.append(subprocess.Popen([sys.executable, "-c", SCHEDULER], text=True, env=environment, **pipes))
+        return started[-1], started[-1].stdout.readline().strip()
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()  # closes the pipes
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_scheduler_is_one_clear_line_and_the_finished_shards_stay(tmp_path, whole, elsewhere):
+    doomed, address = elsewhere(Path(__file__).parent)
 
     def end():
         while count(tmp_path) < 2:
@@ -398,3 +414,10 @@ def test_a_lost_scheduler_is_one_clear_line_and_the_finished_shards_stay(tmp_pat
     assert 2 <= count(tmp_path) < ALL
     run(tmp_path, ALL, resume=True)
     assert content(tmp_path) == content(whole)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_that_lacks_the_program_is_one_clear_line(tmp_path, elsewhere):
+    _, address = elsewhere(tmp_path / "nothing")  # this module, whose `load` the shards need, is not there
+    with pytest.raises(UserError, match="install the same kappaflow"):
+        run(tmp_path / "out", 1, backend=address)

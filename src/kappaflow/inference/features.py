@@ -103,9 +103,9 @@ class Features(nn.Module):
 
     def prepare(self, batch: Batch, known: np.ndarray | bool = True) -> Prepared:
         """Prepare a batch of NumPy arrays."""
-        flux, error = (torch.as_tensor(np.asarray(a, dtype=np.float32)) for a in (batch.flux, batch.error))
+        flux, error = (torch.as_tensor(np.ascontiguousarray(a, dtype=np.float32)) for a in (batch.flux, batch.error))
         flags = torch.as_tensor(np.broadcast_to(np.asarray(known, dtype=bool), (len(flux),)).copy())
-        return self(flux, error, torch.as_tensor(np.asarray(batch.mask, dtype=bool)), flags)
+        return self(flux, error, torch.as_tensor(np.ascontiguousarray(batch.mask, dtype=bool)), flags)
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Batch]) -> None:

@@ -81,6 +81,13 @@ def fill_on_cluster(address: str, directory: Path, job: Job, todo: list[int], ad
                 waiting.append(index)
             except CancelledError:
                 raise UserError(f"--scheduler {address}: lost; every finished shard is safe: --resume") from None
+            except RuntimeError as error:
+                if "deserialization" not in str(error):
+                    raise
+                raise UserError(
+                    f"--scheduler {address}: cannot load this program; install the same kappaflow on the scheduler and "
+                    "on every worker"
+                ) from None
             else:
                 trouble = damage(content, (job.plan.digest, job.plan.seed, index))
                 if trouble:

@@ -1,0 +1,84 @@
+"""Which wrong spectra does the trust card notice? Two of its checks on simulated spectra that were spoiled on purpose.
+
+    python benchmarks/familiarity.py --data DIR [--n 100] [--fits 6] [--json]
+
+DIR is a held-out set of `kappaflow simulate`; the networks are the packaged ones. For each way to spoil a spectrum: in
+which share of --n the embedding distance has p below 0.05, and in which share of the first --fits of them the
+posterior-predictive check has. Untouched spectra should be at 5 % and below.
+"""
+
+import argparse
+import json
+from types import SimpleNamespace
+
+import numpy as np
+
+from kappaflow.experiments.networks import refuse_seen
+from kappaflow.forward import ForwardModel
+from kappaflow.inference import Posterior
+from kappaflow.observe.predictive import posterior_predictive
+from kappaflow.observe.retrieve import Settings, predict
+from kappaflow.simulate import Shards
+
+LIMIT = 0.05
+RNG = np.random.default_rng
+
+
+def dip(depth):
+    """Spoil by a band that the model does not have, where PH3 has one."""
+    return lambda f, e, w: f * (1 - depth * np.exp(-0.5 * ((w - 4.3) / 0.05) ** 2))
+
+
+# name -> (flux, error, wavelength) -> flux
+SPOILED = {
+    "untouched": lambda f, e, w: f,
+    "dip of 30 % at 4.3 um": dip(0.3),
+    "dip of 80 % at 4.3 um": dip(0.8),
+    "veiled: its median added": lambda f, e, w: f + np.median(f, axis=1, keepdims=True),
+    "noise five times the error": lambda f, e, w: f + 5 * e * RNG(2).normal(size=f.shape),
+    "featureless": lambda f, e, w: np.median(f, axis=1, keepdims=True) + e * RNG(0).normal(size=f.shape),
+    "shifted by 30 pixels": lambda f, e, w: np.roll(f, 30, axis=1),
+    "reversed in wavelength": lambda f, e, w: f[:, ::-1],
+    "pixels shuffled": lambda f, e, w: RNG(1).permuted(f, axis=1),
+}
+
+
+def familiar(posterior, flux, seen):
+    """Median p-value over networks for every spectrum."""
+    rows = zip(flux, seen.error, seen.mask, strict=True)
+    spectra = [SimpleNamespace(flux=f, error=e, mask=m, scale_known=True) for f, e, m in rows]
+    return np.array([np.median([row["p_value"] for row in posterior.familiarity(s)]) for s in spectra])
+
+
+def fits(posterior, model, flux, seen):
+    """P-value of the posterior-predictive check for every spectrum."""
+    rng, part = RNG(3), slice(len(flux))
+    draws = posterior.sample_batch(flux, seen.error[part], seen.mask[part], n=Settings().predicted)
+    clouds = (predict(model, theta, rng, vary=True) for theta in draws)
+    rows = zip(flux, seen.error, seen.mask, clouds, strict=False)
+    return np.array([posterior_predictive(f, e, m, cloud, rng).p_value for f, e, m, cloud in rows])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--fits", type=int, default=6)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    posterior = Posterior.load()
+    refuse_seen(posterior, given.data)
+    model, seen = ForwardModel.load(posterior.members[0].card.preset), Shards(given.data, seed=7).evaluation(given.n)
+    found = {}
+    for name, spoil in SPOILED.items():
+        flux = spoil(seen.flux, seen.error, posterior.wavelength)
+        near, fit = familiar(posterior, flux, seen), fits(posterior, model, flux[: given.fits], seen)
+        found[name] = {"embedding distance": float((near < LIMIT).mean()), "predictive": float((fit < LIMIT).mean())}
+        if not given.json:
+            print(f"{name:28s}" + "".join(f"  {check} {share:.2f}" for check, share in found[name].items()), flush=True)
+    if given.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
