@@ -16,8 +16,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kappaflow.experiments import score
-from kappaflow.experiments.networks import held_out
+from kappaflow.build.tables.networks import held_out
+from kappaflow.evaluate.scoring import score
 from kappaflow.inference import VARIANTS, Posterior, Recipe, Trainer, plan_run, variant
 from kappaflow.storage import written_whole
 
@@ -115,8 +115,8 @@ def options():
 
 
 def main():
-    from kappaflow.cli.train import open_batches, recipe_for
-    from kappaflow.simulate import Shards
+    from kappaflow.cli.train_command import open_batches, recipe_for
+    from kappaflow.simulation import Shards
 
     parser = options()
     given = parser.parse_args()

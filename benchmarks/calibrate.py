@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from kappaflow.calibrate import (
-    Settings,
+    JudgeSettings,
     check_draws,
     fit_conformal,
     fit_pit_map,
@@ -29,7 +29,7 @@ from kappaflow.calibrate import (
     split_half,
     summarize,
 )
-from kappaflow.calibrate.coverage import inside_by_interval
+from kappaflow.calibrate.interval_coverage import inside_by_interval
 
 
 def toy(objects, draws, parameters, seed=0):
@@ -55,7 +55,7 @@ def main():
     options = parser.parse_args()
 
     draws, snr = toy(options.objects, options.draws, options.parameters)
-    settings = Settings(bootstraps=options.bootstraps)
+    settings = JudgeSettings(bootstraps=options.bootstraps)
     stages = {}
     wall, cpu = time.perf_counter(), time.process_time()
 

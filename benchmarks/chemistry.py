@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kappaflow.build.fastchem import Solver, find_data
+from kappaflow.build.sources.fastchem import Solver, find_data
 from kappaflow.parameters import INDEX, SPECIES, bounds
-from kappaflow.physics.chemistry import EquilibriumTable, equilibrium, quenched_composition
+from kappaflow.physics.composition import EquilibriumTable, equilibrium, quenched_composition
 from kappaflow.physics.temperature import hermite, profile
 from kappaflow.tables.chemistry import load_chemistry
 

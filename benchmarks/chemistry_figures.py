@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from kappaflow.build.fastchem import Solver, find_data
+from kappaflow.build.sources.fastchem import Solver, find_data
 from kappaflow.parameters import SPECIES
-from kappaflow.physics.chemistry import EquilibriumTable, equilibrium, quenched_composition
+from kappaflow.physics.composition import EquilibriumTable, equilibrium, quenched_composition
 from kappaflow.tables.chemistry import load_chemistry
 from kappaflow.tables.cia import PAIRS, load_cia
 

@@ -11,10 +11,10 @@ import json
 
 import numpy as np
 
-from kappaflow.experiments.networks import refuse_seen
+from kappaflow.build.tables.networks import refuse_seen
 from kappaflow.inference import Posterior
-from kappaflow.observe.trust import THRESHOLDS, seed_check
-from kappaflow.simulate import Shards
+from kappaflow.retrieval.trust import THRESHOLDS, seed_check
+from kappaflow.simulation import Shards
 
 PERCENTILES = (5, 25, 50, 75, 90, 95, 99)
 

@@ -18,10 +18,10 @@ import numpy as np
 import xarray as xr
 
 from kappaflow.parameters import SPECIES
+from kappaflow.physics.absorption import temperature_grid, temperature_weights
 from kappaflow.physics.cloud import Air
 from kappaflow.physics.continuum import CIATable
-from kappaflow.physics.opacity import temperature_grid, temperature_weights
-from kappaflow.physics.spectrum import cia_depth, column_density
+from kappaflow.physics.emission import cia_depth, column_density
 from kappaflow.physics.transfer import emergent_flux, planck
 from kappaflow.tables.cia import load_cia
 from kappaflow.tables.opacity import load_opacity

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from kappaflow.experiments.networks import refuse_seen
-from kappaflow.forward import ForwardModel
+from kappaflow.build.tables.networks import refuse_seen
 from kappaflow.inference import Posterior
-from kappaflow.observe.predictive import posterior_predictive
-from kappaflow.observe.retrieve import Settings, predict
-from kappaflow.simulate import Shards
+from kappaflow.model.forward import ForwardModel
+from kappaflow.retrieval.pipeline import RetrievalSettings, predict
+from kappaflow.retrieval.predictive import posterior_predictive
+from kappaflow.simulation import Shards
 
 LIMIT = 0.05
 RNG = np.random.default_rng
@@ -53,7 +53,7 @@ def familiar(posterior, flux, seen):
 def fits(posterior, model, flux, seen):
     """P-value of the posterior-predictive check for every spectrum."""
     rng, part = RNG(3), slice(len(flux))
-    draws = posterior.sample_batch(flux, seen.error[part], seen.mask[part], n=Settings().predicted)
+    draws = posterior.sample_batch(flux, seen.error[part], seen.mask[part], n=RetrievalSettings().predicted)
     clouds = (predict(model, theta, rng, vary=True) for theta in draws)
     rows = zip(flux, seen.error, seen.mask, clouds, strict=False)
     return np.array([posterior_predictive(f, e, m, cloud, rng).p_value for f, e, m, cloud in rows])

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from kappaflow.config import preset
-from kappaflow.forward import ForwardModel
+from kappaflow.model.forward import ForwardModel
 from kappaflow.parameters import SPECIES, bounds
+from kappaflow.presets import preset
 from kappaflow.tables.opacity import load_opacity
 
 POINTS, LAYERS, ANGLES = 10_000, 60, 6

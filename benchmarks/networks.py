@@ -12,8 +12,8 @@ spectra: those that a choice was made on, say.
 import argparse
 import json
 
-from kappaflow.experiments import score
-from kappaflow.experiments.networks import held_out, refuse_seen
+from kappaflow.build.tables.networks import held_out, refuse_seen
+from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Posterior
 
 

@@ -20,8 +20,8 @@ from unittest import mock
 import elfowl
 import numpy as np
 
-from kappaflow.build.lists import RECIPES
-from kappaflow.build.opacity import FLOOR, GRID
+from kappaflow.build.tables.line_lists import RECIPES
+from kappaflow.build.tables.opacity_table import FLOOR, GRID
 from kappaflow.tables.opacity import OpacityTable, load_opacity
 
 DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -13,17 +13,17 @@ import sys
 
 import numpy as np
 
-from kappaflow.forward import ForwardModel
 from kappaflow.inference import Posterior
-from kappaflow.observe.predictive import posterior_predictive
-from kappaflow.observe.retrieve import Settings, predict
-from kappaflow.simulate import Shards
+from kappaflow.model.forward import ForwardModel
+from kappaflow.retrieval.pipeline import RetrievalSettings, predict
+from kappaflow.retrieval.predictive import posterior_predictive
+from kappaflow.simulation import Shards
 
 
 def p_values(data, n):
     posterior, seen = Posterior.load(), Shards(data, seed=5).evaluation(n)
     model, rng = ForwardModel.load(posterior.members[0].card.preset), np.random.default_rng(3)
-    draws = posterior.sample_batch(seen.flux, seen.error, seen.mask, n=Settings().predicted)
+    draws = posterior.sample_batch(seen.flux, seen.error, seen.mask, n=RetrievalSettings().predicted)
     found = []
     for i, theta in enumerate(draws):
         predicted = predict(model, theta, rng, vary=True)

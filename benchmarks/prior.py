@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kappaflow.forward import ForwardModel
+from kappaflow.model.forward import ForwardModel
 from kappaflow.parameters import COEFFICIENTS, SPECIES, bounds
-from kappaflow.physics.spectrum import spectra
+from kappaflow.physics.emission import spectra
 
 WIDE = 0.4  # standard deviation of every coefficient: wider than the widest of the paper's amplitudes
 

@@ -17,7 +17,7 @@ import elfowl
 import numpy as np
 import opacity
 
-from kappaflow.build.opacity import GRID
+from kappaflow.build.tables.opacity_table import GRID
 from kappaflow.tables.opacity import load_opacity
 
 FINEST = 160_000

@@ -23,20 +23,20 @@ import numpy as np
 from scipy import stats
 
 from kappaflow.parameters import INDEX, PARAMETERS
-from kappaflow.simulate import Shards, make_recipe, simulate_directory
-from kappaflow.simulate.directory import Claims
-from kappaflow.simulate.perturbation import draw_coefficients
-from kappaflow.simulate.prior import SHARD_SIZE, draw_prior
-from kappaflow.simulate.recipe import load_model, make_plan
-from kappaflow.simulate.run import Job, fill
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation.config import load_model, plan_shards
+from kappaflow.simulation.directory import Claims
+from kappaflow.simulation.opacity_draws import draw_coefficients
+from kappaflow.simulation.prior import SHARD_SIZE, draw_prior
+from kappaflow.simulation.run import Job, fill
+from kappaflow.simulation.toy import ToyModel
 
 
 def end_to_end(preset, shards, folder):
     """Seconds of bare calls and of whole shards, interleaved."""
-    recipe = make_recipe(preset=preset)
+    recipe = make_config(preset=preset)
     model = load_model(recipe)
-    plan = make_plan(recipe, 0, model)
+    plan = plan_shards(recipe, 0, model)
     inputs = []
     for i in range(shards):
         lists = dict(plan.combinations[plan.combination(i)])
@@ -71,7 +71,7 @@ def end_to_end(preset, shards, folder):
 def reading(pixels, batches, folder, masks):
     """Spectra per second of `Shards.train`, by the wall clock and for each second of one core."""
     simulate_directory(
-        folder, make_recipe(model="toy"), 100 * SHARD_SIZE, load=lambda recipe: ToyModel(pixels), resume=True
+        folder, make_config(model="toy"), 100 * SHARD_SIZE, load=lambda recipe: ToyModel(pixels), resume=True
     )
     shards = Shards(folder, masks=masks)
     shards.train(0, 0, 128)
@@ -83,7 +83,7 @@ def reading(pixels, batches, folder, masks):
 
 def stored(spectra, folder):
     """Simulate and store, then count what is missing and test the C/O that was stored."""
-    result = simulate_directory(folder, make_recipe(preset="tiny"), spectra)
+    result = simulate_directory(folder, make_config(preset="tiny"), spectra)
     shards = Shards(folder, verify=True)
     asked = result["shards"] * SHARD_SIZE
     finite = sum(int((np.isfinite(f) & (f > 0)).all(axis=1).sum()) for f in shards._flux)

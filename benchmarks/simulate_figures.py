@@ -16,9 +16,9 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from kappaflow.simulate.masks import MaskModel
-from kappaflow.simulate.measure import read_spectra
-from kappaflow.simulate.noise import GAP, ErrorFamily, masked_median, statistics
+from kappaflow.build.tables.mask_statistics import read_spectra
+from kappaflow.simulation.masks import MaskModel
+from kappaflow.simulation.noise import GAP, ErrorFamily, masked_median, statistics
 
 LABELS = {
     "CWISEP_J1935": "CWISEP J1935",

@@ -25,10 +25,10 @@ from sbi.inference import NPE
 from sbi.neural_nets.estimators.zuko_flow import ZukoFlow
 from torch import nn
 
-from kappaflow.config import preset
 from kappaflow.inference import ArrayBatches, Estimator, Trainer, plan_run, recipe
 from kappaflow.inference.features import Prepared
 from kappaflow.parameters import bounds
+from kappaflow.presets import preset
 
 VALIDATION = 0.1
 EPOCHS = 2

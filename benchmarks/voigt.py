@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kappaflow.build.hitran import partition_ratio, read_hitran
-from kappaflow.build.profile import cross_section
+from kappaflow.build.lines.hitran import partition_ratio, read_hitran
+from kappaflow.build.lines.voigt import cross_section
 
 POINTS = ((300.0, 1.0), (800.0, 1e-2), (1500.0, 10.0))  # K, bar
 MATTERS = 1e-4  # of the maximum

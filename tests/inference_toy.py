@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from kappaflow.inference import ArrayBatches, Box, Recipe, Trainer, plan_run, recipe, variant
-from kappaflow.inference.recipe import NetworkSize
+from kappaflow.inference.recipes import NetworkSize
 
 PIXELS = 32
 BOX = Box(("a", "b"), (-1.0, -1.0), (1.0, 1.0))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kappaflow.parameters import SPECIES
-from kappaflow.physics.chemistry import EquilibriumTable
+from kappaflow.physics.composition import EquilibriumTable
 from kappaflow.tables.opacity import LineList, OpacityTable
 
 LISTS = {s: ("base", "alternative") if s in ("H2O", "CH4", "CO", "CO2") else ("base",) for s in SPECIES}

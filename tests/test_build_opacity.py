@@ -8,13 +8,13 @@ import pytest
 from scipy.special import wofz
 from typer.testing import CliRunner
 
-from kappaflow.build.compare import compare_lists
-from kappaflow.build.dense import BandMeans, DenseLines, hot_term, split
-from kappaflow.build.hitran import C2, Lines, join_lines, partition_ratio, read_hitran, strength
-from kappaflow.build.lists import DEUTERIUM, Recipe, SourceList, _protosolar
-from kappaflow.build.opacity import Grid, build_opacity, with_list
-from kappaflow.build.profile import _voigt_core, cross_section, doppler_width
-from kappaflow.build.superlines import BinnedCrossSection, find_exomol, read_exomol, super_lines
+from kappaflow.build.lines.hitran import C2, Lines, join_lines, partition_ratio, read_hitran, strength
+from kappaflow.build.lines.statistical_lines import BandMeans, DenseLines, hot_term, split
+from kappaflow.build.lines.voigt import _voigt_core, cross_section, doppler_width
+from kappaflow.build.sources.exomol_bins import BinnedCrossSection, find_exomol, read_exomol, super_lines
+from kappaflow.build.tables.line_lists import DEUTERIUM, ListRecipe, SourceList, _protosolar
+from kappaflow.build.tables.list_ratio import compare_lists
+from kappaflow.build.tables.opacity_table import Grid, build_opacity, with_list
 from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.tables.opacity import LineList, OpacityTable, load_opacity, save_opacity
@@ -257,7 +257,7 @@ def recipes(folder):
     def assemble(data, temperatures):
         return SourceList(some_lines(5), (), "five lines", "nobody 2026")
 
-    return (Recipe("CO", "base", assemble), Recipe("CO", "air", assemble))
+    return (ListRecipe("CO", "base", assemble), ListRecipe("CO", "air", assemble))
 
 
 def test_a_table_is_built_again_bit_for_bit_and_read_back(tmp_path):
@@ -288,7 +288,7 @@ def test_a_killed_build_resumes_where_it_stopped(tmp_path):
             raise KeyboardInterrupt
         return SourceList(some_lines(5), (), "", "")
 
-    pair = (Recipe("CO", "base", counting), Recipe("CO", "air", counting))
+    pair = (ListRecipe("CO", "base", counting), ListRecipe("CO", "air", counting))
     with pytest.raises(KeyboardInterrupt):
         build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=pair, workers=1)
     assert not (tmp_path / "a.h5").exists()

@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from kappaflow.build.crosssections import formula, read_cross_sections
-from kappaflow.build.opacity import Grid
+from kappaflow.build.sources.xsec_files import formula, read_cross_sections
+from kappaflow.build.tables.opacity_table import Grid
 from kappaflow.errors import UserError
 from kappaflow.tables.opacity import factorize
 

@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 from kappaflow.build import databases, exojax
-from kappaflow.build.databases import hitran_lines, open_database
-from kappaflow.build.exojax import exojax_cross_sections
-from kappaflow.build.hitran import read_hitran
-from kappaflow.build.opacity import Grid
-from kappaflow.cli.opacity import opacity
+from kappaflow.build.lines.hitran import read_hitran
+from kappaflow.build.sources.databases import hitran_lines, open_database
+from kappaflow.build.sources.exojax_lists import exojax_cross_sections
+from kappaflow.build.tables.opacity_table import Grid
+from kappaflow.cli.opacity_command import opacity
 from kappaflow.errors import UserError
 from kappaflow.tables.opacity import OpacityTable, factorize, load_opacity, save_opacity
 

@@ -14,9 +14,9 @@ from calibration_toy import boxed
 
 from kappaflow.calibrate import coverage
 from kappaflow.cli import main
-from kappaflow.cli.calibrate import repeat_options
-from kappaflow.cli.draws_file import Method, read_method, write_method
+from kappaflow.cli.calibrate_command import repeat_options
 from kappaflow.errors import UserError
+from kappaflow.evaluate.draws_file import Method, read_method, write_method
 
 QUICK = ["--bootstraps", "100", "--references", "5"]
 
@@ -189,7 +189,7 @@ def test_an_unknown_ending_and_an_out_that_is_a_file_are_refused(tmp_path, monke
 
 
 def test_an_interrupted_run_leaves_no_verdict_and_nothing_half_written(files, tmp_path, monkeypatch, capsys):
-    from kappaflow.plots import calibration
+    from kappaflow.plots import verdict_figures as calibration
 
     out = tmp_path / "out"
     assert run(monkeypatch, capsys, "--draws", files[0], "--out", out, *QUICK)[0] == 0

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 import kappaflow as kf
 from kappaflow.calibrate import check_draws, highest_density_coverage, sample_quantiles, summarize, wilson
-from kappaflow.calibrate.coverage import binomial_p_value, inside_by_rank
+from kappaflow.calibrate.interval_coverage import binomial_p_value, inside_by_rank
 from kappaflow.errors import UserError
 
 LEVELS = (0.5, 0.68, 0.9, 0.95)

@@ -5,7 +5,7 @@ import pytest
 from calibration_toy import ARMS, boxed, gaussian
 
 from kappaflow.calibrate import (
-    Settings,
+    JudgeSettings,
     breakdown,
     check_draws,
     coverage,
@@ -19,7 +19,7 @@ from kappaflow.calibrate import (
     split_half,
     summarize,
 )
-from kappaflow.calibrate.coverage import coverage_report, inside_by_interval, inside_by_rank
+from kappaflow.calibrate.interval_coverage import coverage_report, inside_by_interval, inside_by_rank
 from kappaflow.errors import UserError
 
 LEVELS = np.array([0.5, 0.68, 0.9, 0.95])
@@ -173,7 +173,7 @@ def test_the_tests_allow_for_the_chance_of_the_objects_a_correction_was_fitted_o
 def test_a_verdict_on_recalibrated_draws_reports_tarp_and_does_not_test_it():
     calibration, test = halves("too narrow", n=120, s=59)
     moved = fit_pit_map(calibration).apply(test)
-    verdict = judge(moved, Settings(bootstraps=100, references=2), fitted_on=60)
+    verdict = judge(moved, JudgeSettings(bootstraps=100, references=2), fitted_on=60)
     assert [check["check"] for check in verdict.checks] == ["coverage", "PIT"]
     assert "all" in verdict.tarp
     fixed = fit_conformal(calibration).apply(summarize(test))

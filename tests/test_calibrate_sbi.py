@@ -11,7 +11,7 @@ from calibration_toy import gaussian
 from scipy.stats import kstest
 
 from kappaflow.calibrate import check_draws, highest_density_coverage, pit_report, resamples, summarize, tarp
-from kappaflow.calibrate.tarp import tarp_ranks
+from kappaflow.calibrate.random_points import tarp_ranks
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies' own deprecations

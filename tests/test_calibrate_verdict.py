@@ -8,7 +8,7 @@ import pytest
 from calibration_toy import ARMS, boxed
 
 from kappaflow.calibrate import (
-    Settings,
+    JudgeSettings,
     breakdown,
     check_draws,
     comparison_table,
@@ -20,12 +20,12 @@ from kappaflow.calibrate import (
     resamples,
     summarize,
 )
-from kappaflow.calibrate.breakdown import quantile_bins
-from kappaflow.calibrate.coverage import inside_by_rank
+from kappaflow.calibrate.interval_coverage import inside_by_rank
+from kappaflow.calibrate.quintiles import quantile_bins
 from kappaflow.calibrate.verdict import STAGES
 from kappaflow.errors import UserError
 
-QUICK = Settings(bootstraps=150, references=8)
+QUICK = JudgeSettings(bootstraps=150, references=8)
 NOISE = [0.03, 0.08, 3.0]
 
 
@@ -58,7 +58,9 @@ def test_the_reading_says_what_is_wrong_with_which_parameter(verdicts):
 
 def test_an_exact_posterior_fails_no_oftener_than_the_significance_says():
     failed = [
-        not judge(boxed(40, 59, [0.1, 0.4], seed=seed), Settings(bootstraps=100, references=4, seed=seed)).calibrated
+        not judge(
+            boxed(40, 59, [0.1, 0.4], seed=seed), JudgeSettings(bootstraps=100, references=4, seed=seed)
+        ).calibrated
         for seed in range(60)
     ]
     assert np.mean(failed) <= 0.15  # 0.05 promised
@@ -80,25 +82,25 @@ def test_a_verdict_is_plain_data(verdicts):
 
 def test_the_same_seed_gives_the_same_verdict():
     toy = boxed(60, 59, [0.1, 0.4])
-    first, again = (judge(toy, Settings(bootstraps=100, references=5, seed=3)).to_dict() for _ in range(2))
+    first, again = (judge(toy, JudgeSettings(bootstraps=100, references=5, seed=3)).to_dict() for _ in range(2))
     assert first == again
 
 
 def test_every_stage_is_told():
     told = []
-    judge(boxed(20, 59, [0.1]), Settings(bootstraps=100, references=5), advance=lambda: told.append(1))
+    judge(boxed(20, 59, [0.1]), JudgeSettings(bootstraps=100, references=5), advance=lambda: told.append(1))
     assert len(told) == STAGES
 
 
 def test_constant_draws_are_judged_without_a_joint_test():
     truth = np.full((30, 2), 0.5)
-    verdict = judge(check_draws(truth, np.full((30, 59, 2), 0.5)), Settings(bootstraps=100))
+    verdict = judge(check_draws(truth, np.full((30, 59, 2), 0.5)), JudgeSettings(bootstraps=100))
     assert verdict.tarp == {}
     assert verdict.pit.tied.tolist() == [1.0, 1.0]
 
 
 def test_one_object_is_judged_and_undefined_numbers_are_null():
-    content = judge(boxed(1, 59, [0.1]), Settings(bootstraps=100, references=5)).to_dict()
+    content = judge(boxed(1, 59, [0.1]), JudgeSettings(bootstraps=100, references=5)).to_dict()
     assert content["pit"]["chi2_p_value"] == [None]
     assert content["scores"]["crps_interval"] == [[None], [None]]
     json.dumps(content, allow_nan=False)
@@ -206,4 +208,4 @@ def test_covariates_that_do_not_fit_are_refused(covariate, message):
 
 def test_too_few_bootstraps_are_refused():
     with pytest.raises(UserError, match="at least 100"):
-        Settings(bootstraps=10)
+        JudgeSettings(bootstraps=10)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kappaflow.parameters import INDEX, SPECIES, bounds
-from kappaflow.physics.chemistry import (
-    COLUMNS,
+from kappaflow.physics.composition import (
+    GASES,
     EquilibriumTable,
     equilibrium,
     ln_time_carbon,
@@ -16,7 +16,7 @@ from kappaflow.physics.chemistry import (
     quench,
     quenched_composition,
 )
-from kappaflow.tables.chemistry import COLUMNS as TABLE_COLUMNS
+from kappaflow.tables.chemistry import GASES as TABLE_COLUMNS
 from kappaflow.tables.chemistry import load_chemistry
 
 LOG_PRESSURE = np.linspace(-4.9, 2.9, 40)
@@ -40,7 +40,7 @@ def at(log_pressure):
 
 
 def test_the_species_axis_is_the_absorbers_then_hydrogen_and_helium():
-    assert COLUMNS == TABLE_COLUMNS == (*SPECIES, "H2", "He")
+    assert GASES == TABLE_COLUMNS == (*SPECIES, "H2", "He")
 
 
 def test_carbon_is_in_methane_when_cold_and_in_carbon_monoxide_when_hot(table):

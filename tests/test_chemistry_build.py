@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kappaflow.build import chemistry as build
 from kappaflow.build import fastchem
+from kappaflow.build.tables import chemistry_table as build
 from kappaflow.errors import UserError
-from kappaflow.physics.chemistry import EquilibriumTable, equilibrium
+from kappaflow.physics.composition import EquilibriumTable, equilibrium
 from kappaflow.tables.chemistry import FLOOR, ChemistryTable, load_chemistry, quantized, save_chemistry
 
 TINY = build.ChemistryGrid(

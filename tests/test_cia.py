@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kappaflow.build.cia import LOSCHMIDT, NU, TEMPERATURE, build_cia, read_borysow, read_petitradtrans
+from kappaflow.build.tables.cia_table import LOSCHMIDT, NU, TEMPERATURE, build_cia, read_borysow, read_petitradtrans
 from kappaflow.errors import UserError
 from kappaflow.physics.continuum import CIATable, ln_cia
 from kappaflow.tables.cia import FAMILIES, PAIRS, CIAFamilies, load_cia, save_cia

@@ -7,12 +7,12 @@ import pytest
 from synthetic_tables import chemistry_table, opacity_table
 
 import kappaflow as kf
-from kappaflow.config import preset
 from kappaflow.errors import UserError
-from kappaflow.forward import assemble
+from kappaflow.model.forward import assemble
 from kappaflow.parameters import INDEX, PARAMETERS, SPECIES, bounds
 from kappaflow.physics.continuum import CIATable
-from kappaflow.physics.spectrum import spectrum
+from kappaflow.physics.emission import spectrum
+from kappaflow.presets import preset
 from kappaflow.tables.cia import load_cia
 
 THETA = np.array([350.0, 550.0, 950.0, 1500.0, 2400.0, 0.55, 0.1, 7.0, 4.7, 1.1, 3.0, 2.0, 12.0, 8.0, 0.01])

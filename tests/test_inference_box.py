@@ -8,7 +8,7 @@ from scipy import stats
 from kappaflow.inference.box import MAPS
 from kappaflow.inference.flow import BoundedFlow
 from kappaflow.inference.incremental import IncrementalSampler
-from kappaflow.inference.recipe import Flow
+from kappaflow.inference.recipes import Flow
 from kappaflow.parameters import bounds
 
 maps = pytest.mark.parametrize("name", MAPS)

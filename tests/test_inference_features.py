@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from kappaflow.config import NetworkSize
 from kappaflow.inference import Batch, recipe, variant
 from kappaflow.inference.embedding import PooledCNN, StridedCNN
 from kappaflow.inference.features import CHANNELS, Features, asinh
+from kappaflow.presets import NetworkSize
 
 PIXELS = 50
 SIZE = NetworkSize(transforms=2, hidden=(16, 16), embedding=8)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kappaflow.build.tables.mask_statistics import error_fit, measure, read_spectra, runs
 from kappaflow.errors import UserError
-from kappaflow.simulate import Shards, make_recipe, simulate_directory
-from kappaflow.simulate.masks import LOWEST_GOOD_FRACTION, MaskModel, read_masks
-from kappaflow.simulate.measure import error_fit, measure, read_spectra, runs
-from kappaflow.simulate.noise import ErrorFamily, masked_median, statistics
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation.masks import LOWEST_GOOD_FRACTION, MaskModel, read_masks
+from kappaflow.simulation.noise import ErrorFamily, masked_median, statistics
+from kappaflow.simulation.toy import ToyModel
 
 SPECTRA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data")) / "spectra"
 real_data = pytest.mark.skipif(not SPECTRA.is_dir(), reason=f"the real spectra are not at {SPECTRA}")
@@ -128,7 +128,7 @@ def test_masks_in_a_folder_reach_the_batches(tmp_path):
     wavelength = np.linspace(2.87, 5.27, 3000)
     good = (wavelength > 3) & (wavelength < 4.5)
     np.savetxt(folder / "mine.txt", np.column_stack([wavelength, good]), header="wavelength good")
-    simulate_directory(out, make_recipe(model="toy"), 1024, load=lambda r: ToyModel(200))
+    simulate_directory(out, make_config(model="toy"), 1024, load=lambda r: ToyModel(200))
     batch = Shards(out, masks=folder).evaluation()
     pixels = Shards(out).wavelength
     mine = (pixels > 3.01) & (pixels < 4.49)

@@ -9,8 +9,9 @@ import pytest
 
 from kappaflow.errors import UserError
 from kappaflow.parameters import INDEX, PARAMETERS, bounds
-from kappaflow.plots import retrieval, save_figure
-from kappaflow.report import Figure, Line, Report, Section, Table, write_report
+from kappaflow.plots import object_figures as retrieval
+from kappaflow.plots import save_figure
+from kappaflow.report.page import Figure, Line, Report, Section, Table, write_report
 
 RNG = np.random.default_rng(0)
 

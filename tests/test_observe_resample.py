@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kappaflow.errors import UserError
 from kappaflow.observe import Spectrum, covered_fraction, mask_outliers, pixel_edges, resample
-from kappaflow.observe.resample import overlap_mean
+from kappaflow.observe.resampling import overlap_mean
 
 NATIVE = np.concatenate([np.arange(2.87, 3.684, 0.00066), np.arange(3.788, 5.27, 0.00068)])
 BINNED = np.concatenate([np.arange(2.88, 3.68, 0.001336), np.arange(3.80, 5.25, 0.001336)])

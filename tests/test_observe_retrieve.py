@@ -12,19 +12,19 @@ from inference_toy import small, trainer
 from typer.testing import CliRunner
 from x1d_files import NRS1, NRS2, save_x1d, table
 
-import kappaflow.cli.retrieve as command
+import kappaflow.cli.retrieve_command as command
 from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.inference import ArrayBatches, Posterior
 from kappaflow.observe import Spectrum
-from kappaflow.observe.retrieve import Settings, on_pixels, predict, retrieve
 from kappaflow.parameters import INDEX, PARAMETERS, bounds
-from kappaflow.simulate.perturbation import sigma
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.retrieval.pipeline import RetrievalSettings, on_pixels, predict, retrieve
+from kappaflow.simulation.opacity_draws import sigma
+from kappaflow.simulation.toy import ToyModel
 
 MODEL = ToyModel()
 SNR = 40.0
-SETTINGS = Settings(draws=300, predicted=220)
+SETTINGS = RetrievalSettings(draws=300, predicted=220)
 
 
 def simulated(n, seed, vary):

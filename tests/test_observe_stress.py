@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
+from kappaflow.evaluate.stress import PATHS, Drawn, assign_masks, mask_channel, median_fill, real_masks, renoise
 from kappaflow.observe import Spectrum
-from kappaflow.observe.stress import PATHS, Drawn, assign_masks, mask_channel, median_fill, real_masks, renoise
 
 N, P = 400, 300
 RNG = np.random.default_rng(0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
-from kappaflow.observe.predictive import posterior_predictive, predictive_check
-from kappaflow.observe.trust import (
+from kappaflow.parameters import INDEX, bounds
+from kappaflow.retrieval.predictive import posterior_predictive, predictive_check
+from kappaflow.retrieval.trust import (
     Check,
     coverage_check,
     edge_check,
@@ -17,7 +18,6 @@ from kappaflow.observe.trust import (
     snr_check,
     worst,
 )
-from kappaflow.parameters import INDEX, bounds
 
 RNG = np.random.default_rng
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from kappaflow.build.compare import compare_lists
-from kappaflow.build.hitran import read_hitran, strength
-from kappaflow.build.lists import RECIPES, _without_spurious
-from kappaflow.build.opacity import FLOOR, GRID
+from kappaflow.build.lines.hitran import read_hitran, strength
+from kappaflow.build.tables.line_lists import RECIPES, _without_spurious
+from kappaflow.build.tables.list_ratio import compare_lists
+from kappaflow.build.tables.opacity_table import FLOOR, GRID
 from kappaflow.cli import app
+from kappaflow.tables.field_prior import perturbation_prior
 from kappaflow.tables.opacity import load_opacity
-from kappaflow.tables.perturbation import perturbation_prior
 
 DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data"))
 real = pytest.mark.skipif(not DATA.is_dir(), reason="line data neither in KAPPAFLOW_DATA nor in ../shared/data")

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kappaflow.constants import AMU, BAR, K
 from kappaflow.physics.cloud import (
     DIAMETER,
     RHO,
@@ -15,7 +16,6 @@ from kappaflow.physics.cloud import (
     effective_radius,
     optical_depth,
 )
-from kappaflow.physics.constants import AMU, BAR, K
 
 LEVELS = np.linspace(-5, 3, 241)
 LOG_P = 0.5 * (LEVELS[1:] + LEVELS[:-1])

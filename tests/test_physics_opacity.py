@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from kappaflow.physics.opacity import block_grid, reduce_rank, temperature_grid, temperature_weights
+from kappaflow.physics.absorption import block_grid, reduce_rank, temperature_grid, temperature_weights
 from kappaflow.physics.transfer import planck
-from kappaflow.tables.perturbation import fourier_basis
+from kappaflow.tables.field_prior import fourier_basis
 
 NODES = np.geomspace(150.0, 2000.0, 16)
 GRID = temperature_grid(NODES)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expn
 
-from kappaflow.physics.constants import C2
+from kappaflow.constants import C2
 from kappaflow.physics.transfer import QUADRATURE, emergent_flux, gauss, planck
 
 NU = jnp.linspace(1850.0, 3550.0, 40)

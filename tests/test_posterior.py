@@ -248,12 +248,12 @@ def other_weights(header, arrays):
 
 
 def other_recipe(header, arrays):
-    header["recipe"]["flow"]["transforms"] = 5
+    header["config"]["flow"]["transforms"] = 5
     return arrays
 
 
 def huge_recipe(header, arrays):
-    header["recipe"]["embedding"]["features"] = 10**9
+    header["config"]["embedding"]["features"] = 10**9
     return arrays
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from kappaflow.errors import UserError
 from kappaflow.parameters import INDEX
-from kappaflow.simulate import COLUMNS, Shards, make_recipe, median_snr, read_shard, simulate_directory
-from kappaflow.simulate import reader as reader_module
-from kappaflow.simulate.directory import shard_path
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.simulation import TABLE_COLUMNS, Shards, make_config, read_shard, simulate_directory
+from kappaflow.simulation import reader as reader_module
+from kappaflow.simulation.directory import shard_path
+from kappaflow.simulation.toy import ToyModel
 
 FIELDS = ("theta", "flux", "error", "mask", "snr")
 
 
 def make(directory, shards, pixels=300, **options):
-    recipe = make_recipe(model="toy", **options)
+    recipe = make_config(model="toy", **options)
     simulate_directory(directory, recipe, 128 * shards, resume=True, load=lambda r: ToyModel(pixels))
     return directory
 
@@ -46,7 +46,7 @@ def test_a_shard_is_an_ordinary_hdf5_file_that_describes_itself(directory):
         assert (file.attrs["seed"], file.attrs["index"]) == (0, 5)
         assert set(file["combination"][()]) == {1}  # 5 mod 4
         assert all(word in file.attrs["config"] for word in ("amplitude", "broadening", "CH4=exomol"))
-        assert all(name in file.attrs["columns"] for name in COLUMNS)
+        assert all(name in file.attrs["columns"] for name in TABLE_COLUMNS)
     shard, address = read_shard(shard_path(directory, 5))
     assert np.array_equal(shard.flux, Shards(directory).flux(slice(5 * 128, 6 * 128)))
     assert address["digest"] == Shards(directory).config["digest"]
@@ -115,8 +115,8 @@ def test_evaluation_draws_once_from_its_seed(directory):
     assert equal(first, Shards(directory, masks=True).evaluation(200, seed=0))
     assert not equal(first, shards.evaluation(200, seed=1))
     assert np.array_equal(first.theta, shards.theta[:200].astype(np.float32))
-    assert np.array_equal(first.coefficients, shards.coefficients[:200])
-    assert [shards.combinations[i]["CH4"] for i in first.lists[[0, 128]]] == ["base", "exomol"]
+    assert np.array_equal(first.field, shards.field[:200])
+    assert [shards.combinations[i]["CH4"] for i in first.combination[[0, 128]]] == ["base", "exomol"]
     assert len(shards.evaluation()) == len(shards)
     with pytest.raises(UserError, match="1536"):
         shards.evaluation(5000)
@@ -138,7 +138,7 @@ def test_the_noise_has_the_size_that_the_error_array_says(directory):
 def test_the_snr_is_the_median_per_pixel_and_matches_the_stored_one(directory):
     shards = Shards(directory, masks=True)
     batch = shards.evaluation()
-    assert np.allclose(batch.snr, median_snr(np.where(batch.mask, batch.flux, np.nan), batch.error, batch.mask))
+    assert np.allclose(batch.snr(np.where(batch.mask, batch.flux, np.nan), batch.error, batch.mask))
     ratio = batch.snr / shards.snr
     assert abs(np.median(ratio) - 1) < 0.01
     assert np.quantile(np.abs(ratio - 1), 0.95) < 0.15

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kappaflow.cli import main
-from kappaflow.simulate import Shards
-from kappaflow.simulate.directory import shard_path
+from kappaflow.simulation import Shards
+from kappaflow.simulation.directory import shard_path
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def test_a_set_is_made_verified_and_read(command, tmp_path):
     assert json.loads(printed) == {"shards": 3, "good": 3, "missing": [], "damaged": {}}
     shards = Shards(out)
     assert len(shards) == 384
-    assert shards.config["recipe"]["amplitude"] == 2
-    assert not shards.lists.any()
+    assert shards.config["config"]["amplitude"] == 2
+    assert not shards.combination.any()
 
 
 def test_check_names_what_is_wrong_and_resume_mends_it(command, tmp_path):
@@ -67,10 +67,10 @@ def test_lists_broadening_and_prior_reach_the_recipe(command, tmp_path):
     words = ("--axes", "H2O,CH4,CO", "--pin", "CO=air", "--exclude", "CH4=exomol", "--broadening", "1.30,-0.15")
     assert command("--out", tmp_path, "--n", 512, "--toy", "--prior", "sobol", "--seed", 7, *words)[0] == 0
     shards = Shards(tmp_path)
-    used = {tuple(shards.combinations[i].values()) for i in set(shards.lists)}
+    used = {tuple(shards.combinations[i].values()) for i in set(shards.combination)}
     assert used == {("base", "base", "air"), ("exomol", "base", "air")}
-    assert shards.config["recipe"]["broadening"] == [1.3, -0.15]
-    assert shards.config["recipe"]["prior"] == "sobol"
+    assert shards.config["config"]["broadening"] == [1.3, -0.15]
+    assert shards.config["config"]["prior"] == "sobol"
     assert shards.config["seed"] == 7
 
 

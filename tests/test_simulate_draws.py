@@ -11,16 +11,16 @@ from scipy import stats
 import kappaflow as kf
 from kappaflow.errors import UserError
 from kappaflow.parameters import COEFFICIENTS, INDEX, SPECIES, check_theta
-from kappaflow.simulate import COLUMNS, make_recipe
-from kappaflow.simulate.keys import Stream, key
-from kappaflow.simulate.perturbation import draw_coefficients, sigma
-from kappaflow.simulate.prior import draw_prior
-from kappaflow.simulate.recipe import make_plan
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.randomness import Stream, key
+from kappaflow.simulation import TABLE_COLUMNS, make_config
+from kappaflow.simulation.config import plan_shards
+from kappaflow.simulation.opacity_draws import draw_coefficients, sigma
+from kappaflow.simulation.prior import draw_prior
+from kappaflow.simulation.toy import ToyModel
 
 
 def plan(seed=0, **options):
-    return make_plan(make_recipe(model="toy", **options), seed, ToyModel())
+    return plan_shards(make_config(model="toy", **options), seed, ToyModel())
 
 
 @settings(deadline=None, max_examples=50)
@@ -94,7 +94,7 @@ def test_sets_that_differ_in_opacity_only_share_their_parameters():
     for other in kinds[1:]:
         assert np.array_equal(kinds[0].theta, other.theta)
         assert np.array_equal(kinds[0].snr, other.snr)
-    assert np.array_equal(kinds[0].coefficients, kinds[1].coefficients)
+    assert np.array_equal(kinds[0].field, kinds[1].field)
     assert not np.array_equal(kinds[0].flux, kinds[3].flux)
 
 
@@ -183,7 +183,7 @@ def test_the_digest_names_everything_but_the_seed():
 
 
 def test_the_package_is_callable_and_still_a_package():
-    from kappaflow.simulate import Shards, simulate
+    from kappaflow.simulation import Shards, simulate
 
     assert kf.simulate(n=4, model="toy").flux.shape == simulate(n=4, model="toy").flux.shape == (4, 90)
     assert kf.simulate.Shards is Shards
@@ -192,16 +192,16 @@ def test_the_package_is_callable_and_still_a_package():
 def test_the_table_has_the_seventy_one_columns_of_the_paper():
     table = kf.simulate(n=130, model="toy", seed=2)
     assert table.columns.shape == (130, 71)
-    assert len(COLUMNS) == len(set(COLUMNS)) == 71
+    assert len(TABLE_COLUMNS) == len(set(TABLE_COLUMNS)) == 71
     assert len(table) == 130
-    assert table.lists.tolist() == [0] * 128 + [1] * 2
-    assert np.array_equal(table.columns[:, COLUMNS.index("SNR")], table.snr)
-    assert np.array_equal(table.columns[:, COLUMNS.index("CH4_b1")], table.coefficients[:, 9 + 5])
+    assert table.combination.tolist() == [0] * 128 + [1] * 2
+    assert np.array_equal(table.columns[:, TABLE_COLUMNS.index("SNR")], table.snr)
+    assert np.array_equal(table.columns[:, TABLE_COLUMNS.index("CH4_b1")], table.field[:, 9 + 5])
 
 
 def test_pins_may_be_a_mapping_in_python():
     table = kf.simulate(n=4, model="toy", perturb="none", pin={"CH4": "exomol"})
-    assert table.combinations[table.lists[0]] == {"H2O": "base", "CH4": "exomol"}
+    assert table.combinations[table.combination[0]] == {"H2O": "base", "CH4": "exomol"}
 
 
 def test_a_spectrum_that_fails_stops_the_run_and_is_never_dropped():

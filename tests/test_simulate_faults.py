@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
-from kappaflow.simulate import Shards, make_recipe, read_shard, simulate_directory
-from kappaflow.simulate.directory import Claims, check_directory, shard_path
-from kappaflow.simulate.prior import SHARD_SIZE
-from kappaflow.simulate.recipe import make_plan
-from kappaflow.simulate.run import Job
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.simulation import Shards, make_config, read_shard, simulate_directory
+from kappaflow.simulation.config import plan_shards
+from kappaflow.simulation.directory import Claims, check_directory, shard_path
+from kappaflow.simulation.prior import SHARD_SIZE
+from kappaflow.simulation.run import Job
+from kappaflow.simulation.toy import ToyModel
 
-TOY = make_recipe(model="toy")
+TOY = make_config(model="toy")
 PIXELS = 300
 ALL = 60  # shards
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -31,12 +31,12 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 # Runs a simulation in a process of its own: directory, shards, seconds slept in each shard.
 SCRIPT = """
 import sys
-from kappaflow.simulate import make_recipe, simulate_directory
-from kappaflow.simulate.toy import ToyModel
+from kappaflow.simulation import make_config, simulate_directory
+from kappaflow.simulation.toy import ToyModel
 out, shards, pace = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 model = ToyModel(300, pace)
 print("ready", flush=True)
-simulate_directory(out, make_recipe(model="toy"), 128 * shards, resume=True, load=lambda recipe: model)
+simulate_directory(out, make_config(model="toy"), 128 * shards, resume=True, load=lambda recipe: model)
 """
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_shard_is_found_named_and_made_again_on_request(tmp_path, whol
 
 
 def test_every_single_flipped_bit_of_a_sample_is_found(tmp_path):
-    from kappaflow.simulate.shard import damage
+    from kappaflow.simulation.shard import damage
 
     run(tmp_path, 1)
     good = shard_path(tmp_path, 0).read_bytes()
@@ -218,7 +218,7 @@ def test_a_claim_is_exclusive_and_dies_with_its_process(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys, time; from pathlib import Path; from kappaflow.simulate.directory import Claims;"
+            "import sys, time; from pathlib import Path; from kappaflow.simulation.directory import Claims;"
             "c = Claims(Path(sys.argv[1])); print(c.take(3), flush=True); time.sleep(60)",
             str(tmp_path),
         ],
@@ -281,7 +281,7 @@ def test_an_error_in_a_worker_process_reaches_the_user_and_stops_the_others(tmp_
 
 
 def test_the_bytes_do_not_depend_on_the_order(whole):
-    plan = make_plan(TOY, 0, ToyModel(PIXELS))
+    plan = plan_shards(TOY, 0, ToyModel(PIXELS))
     for index in (17, 3, ALL - 1):
         assert Job(plan).make(ToyModel(PIXELS), index) == shard_path(whole, index).read_bytes()
 
@@ -299,7 +299,7 @@ def test_a_directory_made_with_another_config_is_refused_saying_what_differs(tmp
     run(tmp_path, 1)
     before = content(tmp_path)
     with pytest.raises(UserError) as caught:
-        run(tmp_path, 1, resume=True, recipe=make_recipe(model="toy", **options))
+        run(tmp_path, 1, resume=True, recipe=make_config(model="toy", **options))
     assert words in str(caught.value)
     assert content(tmp_path) == before
 
@@ -351,7 +351,7 @@ def test_a_worker_killed_in_the_middle_costs_nothing(tmp_path, whole, cluster):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_with_other_tables_is_refused(tmp_path, cluster):
-    other = make_recipe(model="toy", amplitude=3.0)  # one that no worker has met yet
+    other = make_config(model="toy", amplitude=3.0)  # one that no worker has met yet
     with pytest.raises(UserError, match="digest"):
         simulate_directory(
             tmp_path, other, 256, backend=cluster.scheduler_address, load=partial(_elsewhere, os.getpid())

@@ -5,15 +5,15 @@ import pytest
 
 import kappaflow as kf
 from kappaflow.parameters import bounds
-from kappaflow.simulate import make_recipe, read_shard, simulate_directory
-from kappaflow.simulate.directory import shard_path
-from kappaflow.simulate.recipe import load_model, make_plan
-from kappaflow.simulate.run import Job
+from kappaflow.simulation import make_config, read_shard, simulate_directory
+from kappaflow.simulation.config import load_model, plan_shards
+from kappaflow.simulation.directory import shard_path
+from kappaflow.simulation.run import Job
 
 
 @pytest.fixture(scope="module")
 def model():
-    return load_model(make_recipe(preset="tiny"))
+    return load_model(make_config(preset="tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_no_corner_of_the_prior_is_discarded(model):
 
 
 def test_a_shard_has_the_same_bytes_alone_and_after_others(model):
-    job = Job(make_plan(make_recipe(preset="tiny"), 3, model))
+    job = Job(plan_shards(make_config(preset="tiny"), 3, model))
     first = job.make(model, 2)
     job.make(model, 1)
     assert job.make(model, 2) == first
@@ -49,7 +49,7 @@ def test_a_shard_has_the_same_bytes_alone_and_after_others(model):
 
 def test_none_is_the_model_without_a_field_bit_for_bit(model):
     clean = simulate(model, perturb="none")
-    assert not clean.coefficients.any()
+    assert not clean.field.any()
     assert np.array_equal(clean.flux, model(clean.theta))
 
 
@@ -67,7 +67,7 @@ def test_the_smooth_field_moves_the_flux_and_leaves_the_parameters(table, model)
 
 
 def test_broadening_changes_the_spectra_and_not_the_71_columns(model):
-    wide = load_model(make_recipe(preset="tiny", broadening=(1.30, -0.15)))
+    wide = load_model(make_config(preset="tiny", broadening=(1.30, -0.15)))
     narrow, broad = simulate(model), simulate(wide)
     assert np.array_equal(narrow.columns, broad.columns)
     response = np.abs(np.log(broad.flux / narrow.flux)).max(axis=1)
@@ -77,11 +77,11 @@ def test_broadening_changes_the_spectra_and_not_the_71_columns(model):
 
 def test_worker_processes_write_what_the_same_model_computes(tmp_path, model):
     """The path of the command line: processes of their own that load the packaged tables themselves."""
-    simulate_directory(tmp_path, make_recipe(preset="tiny"), 256, seed=5, backend=1)
-    plan = make_plan(make_recipe(preset="tiny"), 5, model)
+    simulate_directory(tmp_path, make_config(preset="tiny"), 256, seed=5, backend=1)
+    plan = plan_shards(make_config(preset="tiny"), 5, model)
     for index in range(2):
         shard, address = read_shard(shard_path(tmp_path, index))
-        here = model(shard.theta, field=shard.coefficients, lists=dict(plan.combinations[shard.combination[0]]))
+        here = model(shard.theta, field=shard.field, lists=dict(plan.combinations[shard.combination[0]]))
         # Tables are prepared by BLAS, whose number of threads (one in a worker) decides the last bits.
         assert np.allclose(shard.flux, here, rtol=1e-4)
         assert address["digest"] == plan.digest

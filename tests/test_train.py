@@ -20,7 +20,7 @@ import kappaflow.inference.training as training
 from kappaflow.errors import UserError
 from kappaflow.inference import VARIANTS, Checkpoint, Diverged, Trainer, plan_run, recipe
 from kappaflow.inference.devices import Fabric, place
-from kappaflow.inference.recipe import NetworkSize
+from kappaflow.inference.recipes import NetworkSize
 from kappaflow.inference.schedule import SCHEDULES, Plan
 from kappaflow.inference.state import STATE
 
@@ -295,8 +295,8 @@ def run_cli(*words):
 
 
 def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path):
-    simulate = pytest.importorskip("kappaflow.simulate")
-    simulate.simulate_directory(tmp_path / "data", simulate.make_recipe(model="toy"), 512)
+    simulate = pytest.importorskip("kappaflow.simulation")
+    simulate.simulate_directory(tmp_path / "data", simulate.make_config(model="toy"), 512)
     done = run_cli("train", "--data", tmp_path / "data", "--out", tmp_path / "m", "--epochs", 1, "--masks", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -312,8 +312,8 @@ def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path):
 @pytest.mark.slow
 def test_two_processes_through_lightning_fabric_share_every_batch(tmp_path):
     pytest.importorskip("lightning_fabric")
-    simulate = pytest.importorskip("kappaflow.simulate")
-    simulate.simulate_directory(tmp_path / "data", simulate.make_recipe(model="toy"), 512)
+    simulate = pytest.importorskip("kappaflow.simulation")
+    simulate.simulate_directory(tmp_path / "data", simulate.make_config(model="toy"), 512)
     common = ("train", "--data", tmp_path / "data", "--epochs", 1, "--threads", 1, "--json")
     one = run_cli(*common, "--out", tmp_path / "one")
     program = tmp_path / "program.py"  # Fabric starts the second process from the file of the first

@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "Posterior": "kappaflow.inference",
-    "ForwardModel": "kappaflow.forward",
-    "simulate": "kappaflow.simulate",
+    "ForwardModel": "kappaflow.model.forward",
+    "simulate": "kappaflow.simulation",
     "coverage": "kappaflow.calibrate",
     "Spectrum": "kappaflow.observe",
     "read_spectrum": "kappaflow.observe",

@@ -1,17 +1,17 @@
 """Judges of a posterior: arrays in, plain data out. Nothing here knows of networks or stars."""
 
 from kappaflow.calibrate.bootstrap import bootstrap_mean, bootstrap_median, percentile_interval, resamples
-from kappaflow.calibrate.breakdown import breakdown
-from kappaflow.calibrate.compare import paired
-from kappaflow.calibrate.coverage import CoverageReport, coverage, highest_density_coverage, wilson
 from kappaflow.calibrate.draws import LEVELS, Draws, check_draws
+from kappaflow.calibrate.interval_coverage import CoverageReport, coverage, highest_density_coverage, wilson
+from kappaflow.calibrate.pairing import paired
 from kappaflow.calibrate.pit import PitReport, pit_report, randomized_pit
+from kappaflow.calibrate.quintiles import breakdown
+from kappaflow.calibrate.random_points import TarpReport, tarp
 from kappaflow.calibrate.recalibrate import Conformal, PitMap, fit_conformal, fit_pit_map, split_half
+from kappaflow.calibrate.rows import comparison_table, parameter_rows
 from kappaflow.calibrate.scores import ScoreReport, interval_score, score_report
 from kappaflow.calibrate.summary import Summary, sample_quantiles, summarize
-from kappaflow.calibrate.table import comparison_table, parameter_rows
-from kappaflow.calibrate.tarp import TarpReport, tarp
-from kappaflow.calibrate.verdict import Settings, Verdict, judge, judge_intervals
+from kappaflow.calibrate.verdict import JudgeSettings, Verdict, judge, judge_intervals
 
 __all__ = [
     "LEVELS",
@@ -21,7 +21,7 @@ __all__ = [
     "PitMap",
     "PitReport",
     "ScoreReport",
-    "Settings",
+    "JudgeSettings",
     "Summary",
     "TarpReport",
     "Verdict",

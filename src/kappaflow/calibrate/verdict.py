@@ -11,30 +11,30 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 from kappaflow.calibrate.bootstrap import BOOTSTRAPS, resamples
-from kappaflow.calibrate.breakdown import breakdown, check_covariates
-from kappaflow.calibrate.coverage import (
+from kappaflow.calibrate.draws import LEVELS, Draws
+from kappaflow.calibrate.interval_coverage import (
     CoverageReport,
     coverage_report,
     inside_by_interval,
     inside_by_rank,
     nearest,
 )
-from kappaflow.calibrate.draws import LEVELS, Draws
 from kappaflow.calibrate.pit import PitReport, pit_report
 from kappaflow.calibrate.plain import plain
+from kappaflow.calibrate.quintiles import breakdown, check_covariates
+from kappaflow.calibrate.random_points import REFERENCES, TarpReport, tarp
 from kappaflow.calibrate.scores import ScoreReport, score_report
 from kappaflow.calibrate.summary import Summary, summarize
-from kappaflow.calibrate.tarp import REFERENCES, TarpReport, tarp
 from kappaflow.errors import UserError
 
-__all__ = ["STAGES", "Settings", "Verdict", "judge", "judge_intervals"]
+__all__ = ["STAGES", "JudgeSettings", "Verdict", "judge", "judge_intervals"]
 
 CURVE = np.linspace(0.02, 0.98, 49)  # levels of the curve of coverage against nominal
 STAGES = 5  # calls of `advance` that one judgement makes
 
 
 @dataclass(frozen=True)
-class Settings:
+class JudgeSettings:
     """What decides a verdict besides the draws; `significance` is the chance that an exact posterior fails."""
 
     levels: tuple[float, ...] = LEVELS
@@ -94,7 +94,7 @@ class Verdict:
 
 def judge(
     draws: Draws,
-    settings: Settings | None = None,
+    settings: JudgeSettings | None = None,
     *,
     covariates: Mapping[str, ArrayLike] | None = None,
     log_prob: ArrayLike | None = None,
@@ -107,7 +107,7 @@ def judge(
     of the posterior at the truth, for the NLL; `fitted_on` the number of other objects that draws were recalibrated
     on, for whose chance the checks then allow; `advance` is called after each of `STAGES` stages.
     """
-    settings = Settings() if settings is None else settings
+    settings = JudgeSettings() if settings is None else settings
     extra = check_covariates(covariates or {}, len(draws.truth))
     summary = summarize(draws, settings.levels)
     inside = inside_by_rank(summary.below, summary.ties, summary.count, summary.levels)
@@ -140,13 +140,13 @@ def judge(
 
 def judge_intervals(
     summary: Summary,
-    settings: Settings | None = None,
+    settings: JudgeSettings | None = None,
     *,
     covariates: Mapping[str, ArrayLike] | None = None,
     fitted_on: int | None = None,
 ) -> Verdict:
     """Judge intervals that are not of draws, such as conformal ones: coverage, width, interval score, breakdowns."""
-    settings = Settings() if settings is None else settings
+    settings = JudgeSettings() if settings is None else settings
     extra = check_covariates(covariates or {}, len(summary.truth))
     inside = inside_by_interval(summary.truth, summary.lower, summary.upper)
     counts = resamples(len(summary.truth), settings.bootstraps, seed=settings.seed)

@@ -24,7 +24,7 @@ app = typer.Typer(
 _COMMANDS: tuple[str, ...] = ("demo", "retrieve", "simulate", "train", "calibrate", "opacity", "chemistry")
 
 for _name in _COMMANDS:
-    importlib.import_module(f"kappaflow.cli.{_name}").register(app)
+    importlib.import_module(f"kappaflow.cli.{_name}_command").register(app)
 
 
 def main() -> None:

@@ -1,22 +1,19 @@
 """Shards -> networks -> posteriors: recipes, training, exact fast sampling, ensembles (torch, never JAX)."""
 
-from kappaflow.inference.batches import ArrayBatches, Batch, Batches, Box, Card, WithBox
+from kappaflow.inference.batches import ArrayBatches, Batches
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.devices import place
 from kappaflow.inference.incremental import IncrementalSampler
 from kappaflow.inference.network import Estimator, Familiarity
 from kappaflow.inference.posterior import Posterior, packaged
-from kappaflow.inference.recipe import RECIPES, VARIANTS, Recipe, recipe, variant
+from kappaflow.inference.recipes import RECIPES, VARIANTS, Recipe, recipe, variant
 from kappaflow.inference.training import Diverged, Trainer, plan_run
 
 __all__ = [
     "RECIPES",
     "VARIANTS",
     "ArrayBatches",
-    "Batch",
     "Batches",
-    "Box",
-    "Card",
     "Checkpoint",
     "Diverged",
     "Estimator",
@@ -25,7 +22,6 @@ __all__ = [
     "Posterior",
     "Recipe",
     "Trainer",
-    "WithBox",
     "packaged",
     "place",
     "plan_run",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from kappaflow.errors import UserError
-from kappaflow.inference.batches import Box, Card
 from kappaflow.inference.network import Estimator, Familiarity
-from kappaflow.inference.recipe import Recipe
+from kappaflow.inference.recipes import Recipe
+from kappaflow.spectra import Box, Card, OpacityCard
 from kappaflow.storage import digest_arrays, written_whole
 
 __all__ = ["FILE", "Checkpoint", "read_tensors", "write_tensors"]
@@ -104,6 +104,7 @@ class Checkpoint:
                 "n_validation": self.card.n_validation,
                 "masked": self.card.masked,
                 "seed": self.card.seed,
+                "opacity": None if self.card.opacity is None else asdict(self.card.opacity),
             },
             "box": {"names": self.box.names, "low": self.box.low, "high": self.box.high},
             "metrics": self.metrics,
@@ -120,7 +121,10 @@ class Checkpoint:
         try:
             recipe = Recipe.model_validate(header["recipe"])
             box = Box(*(tuple(header["box"][k]) for k in ("names", "low", "high")))
-            card = Card(wavelength=arrays["wavelength"], box=box, **header["data"])
+            told = dict(header["data"])
+            opacity = told.pop("opacity", None)  # networks of the first release did not say
+            opacity = None if opacity is None else OpacityCard(**opacity)
+            card = Card(wavelength=arrays["wavelength"], box=box, opacity=opacity, **told)
             estimator = Estimator(recipe, len(card.wavelength), len(box))
             weights = {k.removeprefix("weights."): v for k, v in arrays.items() if k.startswith("weights.")}
             _restore(estimator, weights)

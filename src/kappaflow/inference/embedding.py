@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kappaflow.errors import UserError
-from kappaflow.inference.recipe import Embedding
+from kappaflow.inference.recipes import Embedding
 
 __all__ = ["EMBEDDINGS", "PooledCNN", "StridedCNN"]
 

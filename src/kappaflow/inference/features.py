@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kappaflow.inference.batches import Batch
-from kappaflow.inference.recipe import Inputs
+from kappaflow.inference.recipes import Inputs
 from kappaflow.parameters import SNR
+from kappaflow.spectra import Spectra
 
 __all__ = ["CHANNELS", "SCALARS", "Features", "Prepared", "asinh"]
 
@@ -33,7 +33,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class _Spectra:
+class _Cleaned:
     """Flux and error with masked pixels made harmless, and the two medians everything is measured against."""
 
     flux: Tensor  # (b, p); masked pixels hold the median of the good ones
@@ -49,11 +49,11 @@ def asinh(x: Tensor) -> Tensor:
     return torch.copysign(torch.log1p(a + a * a / (1 + torch.sqrt(1 + a * a))), x)
 
 
-def _log(s: _Spectra) -> Tensor:
+def _log(s: _Cleaned) -> Tensor:
     return torch.log(torch.maximum(s.flux, FLOOR * s.median))
 
 
-def _log_flux(s: _Spectra) -> Tensor:
+def _log_flux(s: _Cleaned) -> Tensor:
     """Make the paper's channel: log flux, then each spectrum's own mean and standard deviation taken out."""
     log = _log(s)
     spread, mean = torch.std_mean(log, dim=-1, keepdim=True)
@@ -61,7 +61,7 @@ def _log_flux(s: _Spectra) -> Tensor:
 
 
 # name -> (spectra -> (b, p)); what masked pixels hold is decided by the fill, after scaling.
-CHANNELS: dict[str, Callable[[_Spectra], Tensor]] = {
+CHANNELS: dict[str, Callable[[_Cleaned], Tensor]] = {
     "log_flux": _log_flux,
     "asinh_snr": lambda s: asinh(s.flux / s.error),
     "asinh_flux": lambda s: asinh(10 * s.flux / s.median),
@@ -101,14 +101,16 @@ class Features(nn.Module):
             channels = channels * spectra.mask[:, None]
         return Prepared(channels, self._scalars(spectra, known))
 
-    def prepare(self, batch: Batch, known: np.ndarray | bool = True) -> Prepared:
+    def prepare(self, spectra: Spectra) -> Prepared:
         """Prepare a batch of NumPy arrays."""
-        flux, error = (torch.as_tensor(np.ascontiguousarray(a, dtype=np.float32)) for a in (batch.flux, batch.error))
-        flags = torch.as_tensor(np.broadcast_to(np.asarray(known, dtype=bool), (len(flux),)).copy())
-        return self(flux, error, torch.as_tensor(np.ascontiguousarray(batch.mask, dtype=bool)), flags)
+        flux, error = (
+            torch.as_tensor(np.ascontiguousarray(a, dtype=np.float32)) for a in (spectra.flux, spectra.error)
+        )
+        mask, known = (torch.as_tensor(np.array(a, dtype=bool)) for a in (spectra.mask, spectra.scale_known))
+        return self(flux, error, mask, known)
 
     @torch.no_grad()
-    def fit(self, batches: Iterable[Batch]) -> None:
+    def fit(self, batches: Iterable[Spectra]) -> None:
         """Set the scaling from training data: mean and spread per channel and pixel over good pixels."""
         count, total, square = 0.0, torch.tensor(0.0), torch.tensor(0.0)
         scales = []
@@ -132,7 +134,7 @@ class Features(nn.Module):
             self.mean.copy_(torch.where(fixed, 0.0, mean))
             self.spread.copy_(torch.where(fixed, 1.0, spread))
 
-    def _scalars(self, s: _Spectra, known: Tensor) -> Tensor:
+    def _scalars(self, s: _Cleaned, known: Tensor) -> Tensor:
         flags = known[:, None].to(s.flux.dtype)
         columns: dict[str, Callable[[], list[Tensor]]] = {
             "snr": lambda: [(s.snr - (SNR.low + SNR.high) / 2) / (SNR.width / 2)],
@@ -143,7 +145,7 @@ class Features(nn.Module):
         return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)
 
 
-def _clean(flux: Tensor, error: Tensor, mask: Tensor) -> _Spectra:
+def _clean(flux: Tensor, error: Tensor, mask: Tensor) -> _Cleaned:
     """Replace masked pixels, whatever they hold, by what is typical of the good ones; at least one must be good."""
     good = mask.sum(dim=-1, keepdim=True)
     typical = torch.where(mask, error, 0.0).sum(dim=-1, keepdim=True) / good
@@ -152,7 +154,7 @@ def _clean(flux: Tensor, error: Tensor, mask: Tensor) -> _Spectra:
     median = torch.maximum(median, 1e-2 * typical)
     flux, error = torch.where(mask, flux, median), torch.where(mask, error, typical)
     snr = _median(torch.where(mask, flux / error, torch.inf), good)
-    return _Spectra(flux, error, mask, median, snr)
+    return _Cleaned(flux, error, mask, median, snr)
 
 
 def _median(values: Tensor, good: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from zuko.flows import NSF
 
 from kappaflow.inference.box import MAPS
-from kappaflow.inference.recipe import Flow
+from kappaflow.inference.recipes import Flow
 from kappaflow.inference.spline import spline
 
 __all__ = ["BoundedFlow", "log_density"]

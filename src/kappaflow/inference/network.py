@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kappaflow.inference.embedding import EMBEDDINGS
 from kappaflow.inference.features import Features, Prepared
 from kappaflow.inference.flow import BoundedFlow
-from kappaflow.inference.recipe import Recipe
+from kappaflow.inference.recipes import Recipe
 
 __all__ = ["Estimator", "Familiarity"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor
 
 from kappaflow.errors import UserError
-from kappaflow.inference.batches import Batch, Box
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
 from kappaflow.parameters import INDEX, PARAMETERS
+from kappaflow.spectra import Box, Spectra, same_pixels
 
 __all__ = ["Posterior", "networks_folder", "packaged"]
 
@@ -35,31 +34,13 @@ def packaged(kind: str = "marginalized") -> list[Path]:
     return sorted(networks_folder().glob(f"{kind}*.safetensors"))
 
 
-@dataclass(frozen=True)
-class _Spectra:
-    """Checked arrays: flux, error, mask (b, p), and whose flux scale may be used (b,)."""
-
-    flux: np.ndarray
-    error: np.ndarray
-    mask: np.ndarray
-    known: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.flux)
-
-    def part(self, rows: slice) -> tuple[Batch, np.ndarray]:
-        """Pick some of them, as the features want them."""
-        empty = np.empty((0, 0), np.float32)
-        return Batch(empty, self.flux[rows], self.error[rows], self.mask[rows], empty), self.known[rows]
-
-
 class Posterior:
     """p(theta | spectrum) of one network, or of several pooled with equal weight.
 
     A spectrum is any object with `flux`, `error` and `mask` (True: good) on the network's own pixels,
     `posterior.wavelength`. Whether its absolute flux may be used is its `scale_known` (or its `meta`'s), else not: a
     flux scaled to the network's reference distance measures the radius, any other must not. Methods ending in
-    `_batch` take arrays of many spectra, simulated ones as a rule, and use the flux scale unless told not to.
+    `_batch` take arrays of many spectra and the same word, `scale_known`.
 
     Examples
     --------
@@ -129,7 +110,7 @@ class Posterior:
         *,
         n: int = 400,
         seed: int = 0,
-        scale_known: bool | np.ndarray = True,
+        scale_known: bool | np.ndarray = False,
     ) -> np.ndarray:
         """Draw (b, n, D) for spectra (b, p); the draws of a row depend on the row and its place only.
 
@@ -156,7 +137,7 @@ class Posterior:
         error: np.ndarray,
         mask: np.ndarray,
         *,
-        scale_known: bool | np.ndarray = True,
+        scale_known: bool | np.ndarray = False,
     ) -> np.ndarray:
         """Log of the pooled density (b,) of `theta` (b, D), a row for each spectrum (b, p)."""
         theta = np.asarray(theta, dtype=float)[:, None]
@@ -190,7 +171,7 @@ class Posterior:
             rows.append({"distance": distance, "p_value": float(member.familiarity.p_value(np.array(distance)))})
         return rows
 
-    def _sample(self, spectra: _Spectra, n: int, seed: int) -> np.ndarray:
+    def _sample(self, spectra: Spectra, n: int, seed: int) -> np.ndarray:
         if n < 1:
             raise UserError(f"n: {n} draws; expected at least 1")
         each, extra = divmod(n, len(self.members))
@@ -198,7 +179,7 @@ class Posterior:
         return np.concatenate([d[:, : each + (i < extra)] for i, d in enumerate(draws)], axis=1)
 
     @torch.no_grad()
-    def _draws(self, spectra: _Spectra, n: int, seed: int) -> np.ndarray:
+    def _draws(self, spectra: Spectra, n: int, seed: int) -> np.ndarray:
         """(M, b, n, D)."""
         out = np.empty((len(self.members), len(spectra), n, len(self.box)))
         for start in range(0, len(spectra), CHUNK):
@@ -213,7 +194,7 @@ class Posterior:
         return out
 
     @torch.no_grad()
-    def _log_prob(self, theta: np.ndarray, spectra: _Spectra) -> np.ndarray:
+    def _log_prob(self, theta: np.ndarray, spectra: Spectra) -> np.ndarray:
         """Pooled ln density (b, k) of theta (b, k, D)."""
         b, k, d = theta.shape
         unit = self.box.to_unit(theta)
@@ -226,20 +207,19 @@ class Posterior:
         return np.where(inside, pooled.reshape(b, k) - np.log(self.box.widths).sum(), -np.inf)
 
     @torch.no_grad()
-    def _contexts(self, spectra: _Spectra, rows: slice | None = None) -> list[tuple[Checkpoint, Tensor]]:
+    def _contexts(self, spectra: Spectra, rows: slice | None = None) -> list[tuple[Checkpoint, Tensor]]:
         """Each member with its context (b, E + S) of the spectra."""
         start, stop, _ = (rows or slice(0, len(spectra))).indices(len(spectra))
         pairs = []
         for member in self.members:
             parts = []
             for i in range(start, stop, CHUNK):
-                batch, known = spectra.part(slice(i, min(i + CHUNK, stop)))
-                prepared: Prepared = member.estimator.features.prepare(batch, known)
+                prepared: Prepared = member.estimator.features.prepare(spectra[i : min(i + CHUNK, stop)])
                 parts.append(member.estimator.context(prepared))
             pairs.append((member, torch.cat(parts)))
         return pairs
 
-    def _of(self, spectrum: Any) -> _Spectra:
+    def _of(self, spectrum: Any) -> Spectra:
         """One spectrum object as a batch of one."""
         arrays = []
         for name in ("flux", "error", "mask"):
@@ -249,7 +229,7 @@ class Posterior:
         pixels = getattr(spectrum, "wavelength", None)
         if pixels is not None:
             pixels = np.asarray(getattr(pixels, "value", pixels), dtype=float)
-            if pixels.shape != self.wavelength.shape or not np.allclose(pixels, self.wavelength, rtol=1e-5):
+            if not same_pixels(pixels, self.wavelength):
                 raise UserError(
                     f"spectrum: {pixels.size} wavelengths, not the network's {self.wavelength.size} pixels; resample "
                     "it onto `posterior.wavelength` first"
@@ -257,22 +237,10 @@ class Posterior:
         flux, error, mask = arrays
         return self._checked(flux, error, mask, _scale_known(spectrum))
 
-    def _checked(self, flux: np.ndarray, error: np.ndarray, mask: np.ndarray, known: bool | np.ndarray) -> _Spectra:
-        """Refuse wrong shapes; drop pixels that are not numbers or have no positive error."""
-        flux, error, mask = np.asarray(flux), np.asarray(error), np.asarray(mask, dtype=bool)
-        expected = (len(flux) if flux.ndim else 0, len(self.wavelength))
-        for name, array in (("flux", flux), ("error", error), ("mask", mask)):
-            if array.shape != expected:
-                raise UserError(
-                    f"spectrum: {name} has shape {array.shape}; expected (spectra, {expected[1]}): the network's own "
-                    "pixels, `posterior.wavelength`"
-                )
-        with np.errstate(invalid="ignore"):
-            mask = mask & np.isfinite(flux) & np.isfinite(error) & (error > 0)
-        if not mask.any(axis=-1).all():
-            row = int(np.flatnonzero(~mask.any(axis=-1))[0])
-            raise UserError(f"spectrum {row}: no good pixel; expected finite flux and positive error somewhere")
-        return _Spectra(flux, error, mask, np.broadcast_to(np.asarray(known, dtype=bool), (len(flux),)))
+    def _checked(
+        self, flux: np.ndarray, error: np.ndarray, mask: np.ndarray, scale_known: bool | np.ndarray
+    ) -> Spectra:
+        return Spectra.checked(flux, error, mask, scale_known, len(self.wavelength))
 
 
 def _scale_known(spectrum: Any) -> bool:
@@ -301,7 +269,7 @@ def _refuse_to_mix(members: Sequence[Checkpoint]) -> None:
                 f"{', '.join(first.box.names)}; only networks of the same parameters and priors can be pooled"
             )
         here, there = first.card.wavelength, other.card.wavelength
-        if here.shape != there.shape or not np.allclose(here, there, rtol=1e-6):
+        if not same_pixels(here, there):
             raise UserError(
                 f"posterior: network {i} sees {len(there)} pixels (preset {other.card.preset!r}), network 0 "
                 f"{len(here)} (preset {first.card.preset!r}); only networks on the same pixels can be pooled"

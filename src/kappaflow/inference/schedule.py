@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["SCHEDULES", "Plan"]
+__all__ = ["SCHEDULES", "Course"]
 
 WARM = 0.01  # share of a run over which a cosine schedule rises
 
 
 @dataclass(frozen=True)
-class Plan:
+class Course:
     """Progress from 0 to 1 as a straight line in steps: from `start` at `progress` to 1 at `end`.
 
     A plan is fixed up front in steps, so that a resumed run is the run. Only a budget in minutes, asked for and
@@ -28,10 +28,10 @@ class Plan:
         share = (step - self.start) / max(self.end - self.start, 1)
         return min(1.0, self.progress + (1 - self.progress) * share)
 
-    def redrawn(self, step: int, seconds_left: float, seconds_per_step: float) -> Plan:
+    def redrawn(self, step: int, seconds_left: float, seconds_per_step: float) -> Course:
         """From here on, end when `seconds_left` are over."""
         left = max(int(seconds_left / max(seconds_per_step, 1e-9)), 1)
-        return Plan(end=step + left, start=step, progress=self.at(step))
+        return Course(end=step + left, start=step, progress=self.at(step))
 
 
 def _constant(progress: float) -> float:

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kappaflow.config import Frozen
 from kappaflow.errors import UserError
 from kappaflow.inference.checkpoint import read_tensors, write_tensors
 from kappaflow.inference.network import Estimator
-from kappaflow.inference.recipe import Recipe
-from kappaflow.inference.schedule import Plan
+from kappaflow.inference.recipes import Recipe
+from kappaflow.inference.schedule import Course
+from kappaflow.presets import Frozen
 
 __all__ = ["STATE", "Run", "State"]
 
@@ -57,7 +57,7 @@ class State:
     run: Run
     estimator: Estimator
     optimizer: torch.optim.Optimizer
-    plan: Plan
+    plan: Course
     average: list[Tensor]  # moving average of the parameters, or the parameters where the recipe has none
     best: list[Tensor]  # those of the best validation loss
     step: int = 0
@@ -79,7 +79,7 @@ class State:
             zeros = (torch.zeros_like(p, requires_grad=False) for _ in range(2))
             optimizer.state[p] = {"step": torch.tensor(0.0), **dict(zip(("exp_avg", "exp_avg_sq"), zeros, strict=True))}
         average, best = ([p.detach().clone() for p in parameters] for _ in range(2))
-        return cls(run, estimator, optimizer, Plan(end=run.steps), average, best)
+        return cls(run, estimator, optimizer, Course(end=run.steps), average, best)
 
     def follow_weights(self) -> None:
         """Bring averages and moments to the device the weights were moved to."""
@@ -132,7 +132,7 @@ class State:
             for name, buffer in self.estimator.features.named_buffers():
                 buffer.copy_(torch.from_numpy(arrays[f"features/{name}"]))
         self.losses = arrays["losses"].tolist()
-        self.plan = Plan(**header["plan"])
+        self.plan = Course(**header["plan"])
         self.best_loss = float("inf") if header["best_loss"] is None else header["best_loss"]
         for name in ("step", "best_epoch", "stale", "seconds", "history", "finished"):
             setattr(self, name, header[name])

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ import torch
 from torch import Tensor
 
 from kappaflow.errors import UserError
-from kappaflow.inference.batches import Batch, Batches, prefetched
+from kappaflow.inference.batches import Batches, prefetched
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.curves import Curves
 from kappaflow.inference.devices import Cpu, Place
 from kappaflow.inference.features import Features, Prepared
 from kappaflow.inference.network import Estimator, Familiarity
-from kappaflow.inference.recipe import Recipe
+from kappaflow.inference.recipes import Recipe
 from kappaflow.inference.schedule import SCHEDULES
 from kappaflow.inference.state import STATE, Run, State
+from kappaflow.spectra import Spectra
 
 __all__ = ["Diverged", "Trainer", "plan_run"]
 
@@ -160,15 +162,16 @@ class Trainer:
             index = int(np.random.default_rng((self.run.seed, 4, epoch)).permutation(self.per_epoch)[index])
             epoch = 0
         batch = self.batches.train(epoch, index, size)
-        known = np.random.default_rng((self.run.seed, 5, step)).random(len(batch.theta)) >= inputs.scale_dropout
-        prepared = self._prepared(batch, known)
-        unit = torch.as_tensor(self.batches.card.box.to_unit(np.asarray(batch.theta, dtype=float)))
+        known = np.random.default_rng((self.run.seed, 5, step)).random(len(batch)) >= inputs.scale_dropout
+        prepared, unit = self._prepared(replace(batch, scale_known=known))
         mine = slice(self.place.rank, None, self.place.world)
         return prepared.channels[mine], prepared.scalars[mine], unit[mine]
 
-    def _prepared(self, batch: Batch, known: np.ndarray | bool = True) -> Prepared:
+    def _prepared(self, batch: Spectra) -> tuple[Prepared, Tensor]:
+        """Return what the network sees of a batch, and its parameters in the unit cube."""
         assert self._features is not None, "begin() first"
-        return self._features.prepare(batch, known)
+        unit = self.batches.card.box.to_unit(np.asarray(batch.truth, dtype=float))
+        return self._features.prepare(batch), torch.as_tensor(unit)
 
     def _step(self, model: Any, optimizer: Any, step: int, batch: tuple[Tensor, ...]) -> None:
         state, config = self.state, self.run.recipe.training
@@ -239,8 +242,7 @@ class Trainer:
         with self._with(self.state.average) as estimator:
             total = count = 0
             for batch in self._some("validation", self.run.validation):
-                prepared = self._prepared(batch)
-                unit = torch.as_tensor(self.batches.card.box.to_unit(np.asarray(batch.theta, dtype=float)))
+                prepared, unit = self._prepared(batch)
                 total += float(-estimator(*self.place.put(prepared.channels, prepared.scalars, unit)).sum())
                 count += len(unit)
         return total / count
@@ -258,7 +260,7 @@ class Trainer:
             finally:
                 torch._foreach_copy_(parameters, kept)
 
-    def _some(self, split: str, count: int, size: int = 512) -> Iterator[Batch]:
+    def _some(self, split: str, count: int, size: int = 512) -> Iterator[Spectra]:
         """Yield the first `count` spectra of a split in pieces: training as in epoch 0, validation as always."""
         card = self.batches.card
         count = min(count, card.n_train if split == "training" else card.n_validation)
@@ -323,7 +325,7 @@ class Trainer:
     def _embeddings(self, estimator: Estimator, split: str, count: int) -> np.ndarray:
         parts = []
         for batch in self._some(split, count):
-            channels = self._prepared(batch).channels
+            channels = self._prepared(batch)[0].channels
             parts.append(estimator.embedding(*self.place.put(channels)).cpu().numpy())
         return np.concatenate(parts)
 

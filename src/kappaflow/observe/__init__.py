@@ -1,7 +1,7 @@
 """A telescope file becomes a spectrum on the model's pixels, and a posterior becomes something to trust or not."""
 
 from kappaflow.observe.read import read_spectrum
-from kappaflow.observe.resample import mask_outliers, resample
-from kappaflow.observe.spectrum import BAND, Spectrum, covered_fraction, pixel_edges
+from kappaflow.observe.resampling import mask_outliers, resample
+from kappaflow.observe.spectrum import Spectrum, covered_fraction, pixel_edges
 
-__all__ = ["BAND", "Spectrum", "covered_fraction", "mask_outliers", "pixel_edges", "read_spectrum", "resample"]
+__all__ = ["Spectrum", "covered_fraction", "mask_outliers", "pixel_edges", "read_spectrum", "resample"]

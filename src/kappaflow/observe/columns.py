@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kappaflow.errors import UserError
-from kappaflow.observe.spectrum import BAND
+from kappaflow.instrument import WINDOW
 from kappaflow.observe.units import air_to_vacuum, is_flux, is_spectral, parse_unit, to_micron, to_mjy
 
 __all__ = ["Columns", "Hints", "Segment", "segment_of"]
@@ -169,7 +169,7 @@ def _vacuum_micron(values: np.ndarray, table: Columns, name: str, hints: Hints) 
 
 
 def _overlaps(micron: np.ndarray) -> bool:
-    inside = (micron > BAND[0]) & (micron < BAND[1])
+    inside = (micron > WINDOW[0]) & (micron < WINDOW[1])
     return bool(inside.any())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kappaflow.observe.columns import Segment
-from kappaflow.observe.resample import MIN_FRACTION, overlap_mean
+from kappaflow.observe.resampling import MIN_FRACTION, overlap_mean
 from kappaflow.observe.spectrum import pixel_edges
 
 __all__ = ["merge"]

@@ -11,9 +11,10 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from kappaflow.errors import UserError
+from kappaflow.instrument import WINDOW, on_nrs2
 from kappaflow.observe.columns import Columns, Hints, Segment, segment_of
 from kappaflow.observe.merge import merge
-from kappaflow.observe.spectrum import BAND, DETECTOR_SPLIT, MIN_COVERED, Spectrum, covered_fraction
+from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, covered_fraction
 from kappaflow.observe.text import read_text
 from kappaflow.observe.x1d import LARGEST_FILE, is_fits, read_fits
 
@@ -133,11 +134,7 @@ def _scaled(segment: Segment, offset: float) -> Segment:
     if offset == 0.0:
         return segment
     detector = str(segment.meta.get("detector", "")).upper()
-    second = (
-        np.full(len(segment), detector == "NRS2")
-        if detector in {"NRS1", "NRS2"}
-        else segment.wavelength > DETECTOR_SPLIT
-    )
+    second = np.full(len(segment), detector == "NRS2") if detector in {"NRS1", "NRS2"} else on_nrs2(segment.wavelength)
     gain = np.where(second, 1.0 + offset, 1.0)
     return replace(segment, flux=segment.flux * gain, error=segment.error * gain)
 
@@ -148,7 +145,7 @@ def _checked(segment: Segment, meta: dict[str, Any]) -> Spectrum:
     if covered < MIN_COVERED:
         rows = ", ".join(f"{count} {reason}" for reason, count in meta["rows"].items())
         raise UserError(
-            f"{', '.join(meta['files'])}: good pixels cover {covered:.1%} of {BAND[0]}-{BAND[1]} um (rows: {rows}; "
+            f"{', '.join(meta['files'])}: good pixels cover {covered:.1%} of {WINDOW[0]}-{WINDOW[1]} um (rows: {rows}; "
             f"{spectrum.wavelength[0]:.4g}-{spectrum.wavelength[-1]:.4g} um); expected at least {MIN_COVERED:.0%}: "
             "is this NIRSpec G395H, and is --wavelength-unit right?"
         )

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from kappaflow.errors import UserError
+from kappaflow.instrument import WINDOW
+from kappaflow.spectra import median_snr
 
-__all__ = ["BAND", "DETECTOR_SPLIT", "MIN_COVERED", "Spectrum", "covered_fraction", "pixel_edges"]
+__all__ = ["MIN_COVERED", "Spectrum", "covered_fraction", "pixel_edges"]
 
-BAND = (2.87, 5.27)  # um, what NIRSpec G395H/F290LP records
-DETECTOR_SPLIT = 3.736  # um, middle of the gap 3.684-3.788 um between NRS1 and NRS2
 MIN_COVERED = 0.10  # share of the band below which a file is refused: too little for any C/O
 _GAP = 1.5  # a spacing this many times the local pitch is a hole, not a wide pixel
 _NEIGHBOURS = 15  # spacings on each side that define the local pitch
@@ -67,9 +67,9 @@ class Spectrum:
 
     @property
     def snr(self) -> float:
-        """Median of flux over error on the good pixels inside `BAND` (nan when there is none)."""
-        use = self.mask & (self.wavelength > BAND[0]) & (self.wavelength < BAND[1])
-        return float(np.median(self.flux[use] / self.error[use])) if use.any() else float("nan")
+        """Median of flux over error on the good pixels inside the window (nan when there is none)."""
+        use = self.mask & (self.wavelength > WINDOW[0]) & (self.wavelength < WINDOW[1])
+        return float(median_snr(self.flux[None], self.error[None], use[None])[0])
 
     def noted(self, **more: Any) -> Spectrum:
         """Return the same spectrum with `more` in its meta."""
@@ -98,7 +98,7 @@ def pixel_edges(wavelength: np.ndarray) -> np.ndarray:
     return centre[:, None] + half * np.array([-1.0, 1.0])
 
 
-def covered_fraction(spectrum: Spectrum, band: tuple[float, float] = BAND) -> float:
+def covered_fraction(spectrum: Spectrum, band: tuple[float, float] = WINDOW) -> float:
     """Share of `band` [um] under good pixels."""
     low, high = np.clip(pixel_edges(spectrum.wavelength), *band).T
     return float(((high - low) * spectrum.mask).sum() / (band[1] - band[0]))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kappaflow.physics.constants import AMU, BAR, K
+from kappaflow.constants import AMU, BAR, K
 
 __all__ = ["Air", "Grains", "condensed_fraction", "effective_radius", "optical_depth"]
 

@@ -1,4 +1,4 @@
-"""From the modelling grid to the detector: radial velocity, rotation, line-spread function, pixels, gain.
+"""From the modelling grid to the detector: radial velocity, rotation, line-spread function, pixels.
 
 The grid is uniform in ln(wavelength), so a velocity is a shift. Every step is a kernel without negative lobes:
 nothing rings, and a positive spectrum stays positive.
@@ -14,28 +14,17 @@ from jax import lax
 from jaxtyping import Array, Float
 from scipy.special import erf
 
-from kappaflow.physics.constants import C
+from kappaflow.constants import C
+from kappaflow.instrument import on_nrs2, pixel_grid, resolving_power
 
 __all__ = [
-    "GAP",
-    "PIXEL",
-    "RANGE",
     "Detector",
     "detector",
     "doppler_kernel",
-    "gain",
     "observe",
-    "pixel_grid",
-    "resolving_power",
     "rotation_rule",
 ]
 
-RANGE = (2.87, 5.27)  # um
-GAP = (3.684, 3.788)  # um, between the detectors NRS1 and NRS2
-PIXEL = 6.68e-4  # um, one detector pixel
-# R(lambda) as a polynomial in (lambda/um - 4), highest power first: our least-squares fit over 2.8-5.42 um of the
-# curve in STScI's jwst_nirspec_g395h_disp.fits (pre-launch), which it follows within 1e-4.
-RESOLVING_POWER = (2.42906948, 8.11582549, 27.8583291, 739.982850, 2738.58746)
 LIMB_DARKENING = 0.6  # linear coefficient of the rotation profile (Gray 2005, ch. 18)
 ROTATION_POINTS = 5
 REACH = 4.5  # standard deviations of the line-spread function kept on either side
@@ -54,26 +43,6 @@ class Detector(NamedTuple):
     first: Array  # (group,), index into the modelling grid where each group of pixels begins to see
     matrix: Array  # (group, width, GROUP), line-spread function and pixel in one
     place: Array  # (pixel,), position of each pixel among the groups
-
-
-def resolving_power(wavelength: np.ndarray) -> np.ndarray:
-    """R = lambda/FWHM of NIRSpec G395H: 1930 at 2.87 um, 3668 at 5.18 um."""
-    return np.polyval(RESOLVING_POWER, np.asarray(wavelength) - 4.0)
-
-
-def pixel_grid(binning: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges [um] of the pixels, (2, pixel), and the detector each lies on (0: NRS1, 1: NRS2).
-
-    Each detector starts at its first wavelength; a last incomplete bin is dropped.
-    """
-    low, high, chip = [], [], []
-    for number, (first, last) in enumerate(((RANGE[0], GAP[0]), (GAP[1], RANGE[1]))):
-        count = int((last - first) / (PIXEL * binning))
-        edges = first + PIXEL * binning * np.arange(count + 1)
-        low.append(edges[:-1])
-        high.append(edges[1:])
-        chip.append(np.full(count, number))
-    return np.stack([np.concatenate(low), np.concatenate(high)]), np.concatenate(chip)
 
 
 def rotation_rule(points: int = ROTATION_POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -135,23 +104,18 @@ def observe(
     return jnp.moveaxis(pixels, 0, 1).reshape(flux.shape[0], -1)[:, parts.place]
 
 
-def gain(chip: np.ndarray, sigma_cal: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """Gain of every pixel, (..., pixel): 1 + sigma_cal * `normal` (..., 2), a standard draw per detector."""
-    return 1 + np.asarray(sigma_cal)[..., None] * np.asarray(normal)[..., chip]
-
-
 def detector(nu: np.ndarray, binning: int) -> Detector:
     """Prepare the chain for the grid `nu` [cm-1], ascending, uniform in log, and pixels averaged by `binning`."""
     log_wave = -np.log(nu) + np.log(1e4)  # um
     step = (log_wave[0] - log_wave[-1]) / (nu.size - 1)
-    (low, high), chip = pixel_grid(binning)
+    low, high = pixel_grid(binning)
     taps = int(np.ceil(V_MAX / KM / step + 1.5))
     centre = 0.5 * (low + high)
     # What the sub-step spreading of the Doppler kernel adds is taken off here, down to a floor that a coarse grid sets.
     sigma = 1 / (resolving_power(centre) * np.sqrt(8 * np.log(2)))
     sigma = np.sqrt(np.maximum(sigma**2 - step**2 / 4, (0.3 * step) ** 2))
     # No group straddles the gap: its window would be as wide as the gap.
-    groups = [part for c in (0, 1) for part in _cut(np.flatnonzero(chip == c))]
+    groups = [part for chip in (False, True) for part in _cut(np.flatnonzero(on_nrs2(centre) == chip))]
     extents = [_extent(log_wave, low[g], high[g], sigma[g]) for g in groups]
     width = max(count for _, count in extents)
     firsts = [min(first, nu.size - width) for first, _ in extents]

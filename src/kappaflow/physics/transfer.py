@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from kappaflow.physics.constants import C2, C, H
+from kappaflow.constants import C2, C, H
 
 __all__ = ["QUADRATURE", "Column", "Quadrature", "descend", "emergent_flux", "gauss", "planck", "start"]
 

@@ -20,17 +20,17 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.linalg import solve_banded
 
+from kappaflow.constants import T_OFFSET
 from kappaflow.errors import UserError
+from kappaflow.parameters import GASES
 from kappaflow.storage import digest_arrays, written_whole
 
-__all__ = ["COLUMNS", "FLOOR", "T_OFFSET", "ChemistryTable", "load_chemistry", "save_chemistry"]
+__all__ = ["FLOOR", "ChemistryTable", "load_chemistry", "save_chemistry"]
 
 SCHEMA = "kappaflow-chemistry/1"
-COLUMNS = ("H2O", "CH4", "CO", "CO2", "NH3", "H2S", "H2", "He")
 STEPS = (0.001,) * 6 + (0.0002,) * 2  # dex
 FLOOR = -20.0  # log10 VMR: below, nothing is told apart
-T_OFFSET = 200.0  # K
-AXES = ("co", "mh", "log_pressure", "temperature")
+NODES = ("co", "mh", "log_pressure", "temperature")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ChemistryTable:
     @property
     def digest(self) -> str:
         """Digest of every number in the table."""
-        names = (*AXES, "steps", "mass")
+        names = (*NODES, "steps", "mass")
         return digest_arrays({**{n: getattr(self, n) for n in names}, "he": np.array(self.he)})
 
     def at_layers(self, log_pressure: np.ndarray) -> dict[str, np.ndarray]:
@@ -115,11 +115,11 @@ def save_chemistry(table: ChemistryTable, path: str | Path) -> None:
             file.attrs["schema"] = SCHEMA
             file.attrs["digest"] = table.digest
             file.attrs["meta"] = json.dumps(table.meta, sort_keys=True)
-            for name in AXES:
+            for name in NODES:
                 file[name] = getattr(table, name)
             file["mass"] = table.mass
             file["he"] = table.he
-            for s, species in enumerate(COLUMNS):
+            for s, species in enumerate(GASES):
                 file.create_dataset(
                     f"steps/{species}",
                     data=np.ascontiguousarray(differences[..., s]),
@@ -145,9 +145,9 @@ def load_chemistry(path: str | Path | None = None) -> ChemistryTable:
                     f"{path}: schema is {file.attrs.get('schema')!r}; expected {SCHEMA!r}, "
                     "as `kappaflow chemistry build` writes it"
                 )
-            parts = [np.asarray(file[f"steps/{species}"]) for species in COLUMNS]
+            parts = [np.asarray(file[f"steps/{species}"]) for species in GASES]
             table = ChemistryTable(
-                **{name: np.asarray(file[name]) for name in AXES},
+                **{name: np.asarray(file[name]) for name in NODES},
                 steps=np.cumsum(np.stack(parts, axis=-1), axis=0, dtype=np.int16),
                 mass=np.asarray(file["mass"]),
                 he=float(np.asarray(file["he"])),

@@ -8,6 +8,7 @@ interpolated by a cubic spline in log P.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,14 +19,14 @@ import h5py
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from kappaflow.constants import T_REFERENCE
 from kappaflow.errors import UserError
 from kappaflow.storage import digest_arrays, written_whole
 
-__all__ = ["T_REFERENCE", "LineList", "OpacityTable", "factorize", "load_opacity", "save_opacity"]
+__all__ = ["LineList", "OpacityTable", "factorize", "load_opacity", "save_opacity"]
 
 SCHEMA = "kappaflow-opacity/1"
 STEPS = 65535  # 16 bits
-T_REFERENCE = 296.0  # K, HITRAN's reference temperature: half-widths are given there
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def factorize(
     return LineList(mean.astype(np.float32), coefficients, basis.astype(np.float32), meta)
 
 
-def load_opacity(path: str | Path | None = None) -> OpacityTable:
+def load_opacity(path: str | os.PathLike[str] | None = None) -> OpacityTable:
     """Load a table; with no `path`, the packaged one."""
     if path is None:
         with resources.as_file(resources.files("kappaflow.data") / "opacity.h5") as packaged:

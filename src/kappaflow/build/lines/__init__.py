@@ -1,0 +1,1 @@
+"""Lines and their profiles: HITRAN records, Voigt sums, statistical lines."""

@@ -1,0 +1,162 @@
+"""The networks that travel with the package: in half precision, judged as they are stored, each with a model card.
+
+    python -m kappaflow.build.tables.networks marginalized-0=m0 control-0=c0 --perturbed test --clean clean-test
+
+`NAME=FOLDER` is a run of `kappaflow train`; `--perturbed` and `--clean` are held-out sets of `kappaflow simulate`.
+Writes NAME.safetensors and NAME.md into --out (the package's own folder by default).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from kappaflow.evaluate.scoring import score
+from kappaflow.inference import Checkpoint, Posterior
+from kappaflow.inference.posterior import networks_folder
+from kappaflow.simulation import Shards
+from kappaflow.spectra import Spectra
+from kappaflow.storage import written_whole
+
+__all__ = ["band_masks", "card", "held_out", "package", "refuse_seen"]
+
+KINDS = {
+    "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
+    "control": "trained on spectra of fixed opacities, the base lists: the error bar of a retrieval that trusts one "
+    "list.",
+}
+USE = {
+    "marginalized": "`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.",
+    "control": "To be compared with: `kappaflow retrieve` shows its C/O beside the marginalized one. Not to be quoted.",
+}
+LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior (`kf.PARAMETERS`).
+- Six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching, one grey cloud: no PH3, no patchy
+  clouds, no isotopologues, no condensation of oxygen.
+- Bad pixels: at least 30 % good in training. Lost pixels widen the intervals; masks of another kind are "other masks"
+  above.
+- Coverage is an average over the prior. One object's interval is as good as its trust card: read that first.
+- Errors of real line lists are assumed to lie within the perturbation prior (docs/opacity.md)."""
+
+
+def held_out(
+    perturbed: str | Path, clean: str | Path | None = None, n: int | None = None, *, start: int = 0, seed: int = 1
+) -> dict[str, Spectra]:
+    """Observe `n` spectra of the held-out sets, from the one at `start`.
+
+    Perturbed spectra whole, with new masks of the kind that training drew (those that kept every pixel left out), and
+    with masks of another kind (bands of any width, anywhere); and clean spectra, whole, where there are some.
+    """
+    whole = Shards(perturbed, seed=seed).evaluation(n, start=start)
+    drawn = Shards(perturbed, masks=True, seed=seed).evaluation(n, start=start)
+    lossy = np.flatnonzero(~drawn.mask.all(axis=1))
+    mask = band_masks(whole.mask.shape, np.random.default_rng((seed, 2)))
+    sets = {
+        "perturbed": whole,
+        "perturbed, masked": drawn[lossy],
+        "perturbed, other masks": replace(whole, flux=np.where(mask, whole.flux, 0.0), mask=mask),
+    }
+    if clean is not None:
+        sets["clean"] = Shards(clean, seed=seed).evaluation(n, start=start)
+    return sets
+
+
+def refuse_seen(posterior: Posterior, *sets: str | Path) -> None:
+    """Refuse held-out sets that share their seed with what a member was trained on."""
+    for path in sets:
+        posterior.refuse_training_seed(Shards(path).card.seed, path)
+
+
+def band_masks(shape: tuple[int, int], rng: np.random.Generator, median: float = 0.47) -> np.ndarray:
+    """Masks (n, p), True where good: bad bands, up to a 17th of the spectrum wide, pile up until a drawn share is left.
+
+    The share of good pixels is uniform within 0.17 of `median`.
+    """
+    n, pixels = shape
+    masks = np.ones(shape, dtype=bool)
+    for mask, share in zip(masks, rng.uniform(median - 0.17, median + 0.17, n), strict=True):
+        while mask.mean() > share:
+            start, width = rng.integers(pixels), int((pixels / 17) ** rng.random())
+            mask[start : start + width] = False
+    return masks
+
+
+def package(name: str, source: Path, observed: Mapping[str, Spectra], out: Path) -> Path:
+    """Store the network in half precision, judge what was stored, and write it with what was found."""
+    target = out / f"{name}.safetensors"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    Checkpoint.load(source).save(target, half=True)
+    stored = Checkpoint.load(target)
+    found = {kind: score(Posterior([stored]), seen) for kind, seen in observed.items()}
+    stored = replace(stored, metrics={**stored.metrics, "held_out": found})
+    stored.save(target, half=True)
+    with written_whole(out / f"{name}.md") as part:
+        part.write_text(card(name, stored), encoding="utf-8")
+    return target
+
+
+def card(name: str, network: Checkpoint) -> str:
+    """Write the model card of a network that carries its held-out scores, in Markdown."""
+    data, metrics, recipe = network.card, network.metrics, network.estimator.recipe
+    kind = name.split("-")[0]
+    levels = list(next(iter(metrics["held_out"].values()))["coverage"])
+    head = ["held-out spectra", "n", *(f"C/O at {level}" for level in levels)]
+    head += ["all parameters at 0.90", "90 % width", "interval score"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for where, row in metrics["held_out"].items():
+        cells = [*row["coverage"].values(), row["overall"]["0.90"], row["width"], row["interval_score"]]
+        lines.append(f"| {where} | {row['n']:,} | " + " | ".join(f"{c:.3f}" for c in cells) + " |")
+    rows = {
+        "recipe": f"`{recipe.name}`, digest {recipe.digest}, seed {network.seed}",
+        "training data": f"{data.n_train:,} spectra and {data.n_validation:,} for validation, preset {data.preset}, "
+        f"digest {data.digest}; {'bad-pixel masks drawn anew every epoch' if data.masked else 'no masks'}",
+        "training": f"{metrics['seconds'] / 60:.0f} minutes on {metrics['threads']} CPU thread(s), {metrics['epochs']} "
+        f"epochs, best validation loss {metrics['validation']:.2f} nats from the prior",
+        "pixels": f"{len(data.wavelength):,} from {data.wavelength[0]:.2f} to {data.wavelength[-1]:.2f} um",
+        "weights": "half precision; the scores below are of the network as stored",
+    }
+    return f"""# {name}
+
+A posterior estimator for fifteen parameters of a brown dwarf or giant exoplanet, {KINDS.get(kind, "")}
+
+| | |
+|---|---|
+{chr(10).join(f"| {what} | {value} |" for what, value in rows.items())}
+
+## Measured calibration
+
+Coverage of central intervals at their nominal level; widths and interval scores of C/O over the prior's width.
+
+{chr(10).join(lines)}
+
+## Intended use
+
+{USE.get(kind, "")}
+
+## Limits
+
+{LIMITS}
+"""
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("--perturbed", required=True)
+    parser.add_argument("--clean", required=True)
+    parser.add_argument("--n", type=int, default=2048)
+    parser.add_argument("--out", type=Path, default=networks_folder())
+    given = parser.parse_args(words)
+    observed = held_out(given.perturbed, given.clean, given.n)
+    for pair in given.networks:
+        name, _, folder = pair.partition("=")
+        refuse_seen(Posterior.load(folder), given.perturbed, given.clean)
+        print(package(name, Path(folder), observed, given.out))
+
+
+if __name__ == "__main__":
+    main()

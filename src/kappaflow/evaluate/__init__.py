@@ -1,0 +1,1 @@
+"""Networks on held-out spectra: draws, scores, verdicts."""

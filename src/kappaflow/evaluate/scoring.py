@@ -1,0 +1,45 @@
+"""One row of a table: a posterior on held-out spectra, in the words of the calibration suite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kappaflow.calibrate import LEVELS, check_draws, interval_score, summarize
+from kappaflow.calibrate.interval_coverage import inside_by_rank, nearest
+from kappaflow.inference import Posterior
+from kappaflow.spectra import Spectra
+
+__all__ = ["score"]
+
+FOCUS = "C_O"
+
+
+def score(posterior: Posterior, observed: Spectra, *, draws: int = 400, seed: int = 1) -> dict[str, Any]:
+    """Judge `posterior` on simulated spectra by `draws` draws each.
+
+    Coverage is of C/O (the first parameter where there is none) by rank, overall the mean over parameters; width is the
+    median of the 90 % interval, and both it and the interval scores are over the prior's width; nats are the mean gain
+    in log density over the prior.
+    """
+    truth, box = np.asarray(observed.truth, dtype=float), posterior.box
+    spectra = observed.flux, observed.error, observed.mask
+    sampled = posterior.sample_batch(*spectra, n=draws, seed=seed)
+    checked = check_draws(truth, sampled, prior=(np.asarray(box.low), np.asarray(box.high)), names=box.names)
+    summary = summarize(checked, LEVELS)
+    target = box.names.index(FOCUS) if FOCUS in box.names else 0
+    ninety = nearest(summary.levels, 0.9)
+    inside = inside_by_rank(summary.below, summary.ties, summary.count, summary.levels).mean(axis=1)  # (l, p)
+    each = interval_score(summary.truth, summary.lower, summary.upper, summary.levels)[ninety].mean(axis=0) / box.widths
+    density = posterior.log_prob_batch(truth, *spectra)
+    return {
+        "parameter": box.names[target],
+        "n": len(truth),
+        "coverage": {f"{level:.2f}": float(c) for level, c in zip(LEVELS, inside[:, target], strict=True)},
+        "overall": {f"{level:.2f}": float(c) for level, c in zip(LEVELS, inside.mean(axis=1), strict=True)},
+        "width": float(np.median(summary.width[ninety, :, target]) / box.widths[target]),
+        "interval_score": float(each[target]),
+        "interval_score_overall": float(each.mean()),
+        "nats_from_prior": float(density.mean() + np.log(box.widths).sum()),
+    }

@@ -1,0 +1,308 @@
+"""The public forward model: packaged tables in, checked parameters in, spectra out; NumPy on both sides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kappaflow.errors import UserError
+from kappaflow.instrument import pixel_grid
+from kappaflow.parameters import COEFFICIENTS, INDEX, KNOT_LOG_PRESSURE, SPECIES, bounds, check_theta
+from kappaflow.physics.absorption import block_grid, negligible, reduce_rank, temperature_grid
+from kappaflow.physics.composition import EquilibriumTable
+from kappaflow.physics.continuum import CIATable
+from kappaflow.physics.detector import detector
+from kappaflow.physics.emission import Layers, LineTables, Tables, clamped_layers, spectra
+from kappaflow.physics.temperature import hermite
+from kappaflow.presets import Preset
+from kappaflow.presets import preset as preset_named
+from kappaflow.storage import digest, digest_arrays
+from kappaflow.tables.chemistry import load_chemistry
+from kappaflow.tables.cia import load_cia
+from kappaflow.tables.field_prior import fourier_basis
+from kappaflow.tables.opacity import OpacityTable, load_opacity
+
+__all__ = ["ForwardModel", "assemble", "layer_centres"]
+
+TOP, BOTTOM = -5.0, 3.0  # log10(P/bar)
+VERSION = 1  # raise it when a change of the physics changes spectra
+TERMS = 14  # functions of temperature kept per list and layer
+CHUNK = 64  # spectra computed together: enough to reuse the table, few enough to stay in cache
+SIZES = (1, 8, CHUNK)  # batch sizes that are compiled; others are padded to the next
+
+Lists = Mapping[str, str] | Sequence[int] | np.ndarray | None
+
+
+@dataclass(frozen=True)
+class ForwardModel:
+    """Fifteen parameters to a noise-free JWST/NIRSpec G395H spectrum.
+
+    Fluxes are flux densities in mJy at 10 pc: multiply by (10 pc / d)^2 for another distance.
+
+    Examples
+    --------
+    >>> model = ForwardModel.load("tiny")                                       # doctest: +SKIP
+    >>> flux = model([300, 500, 900, 1500, 2500, 0.55, 0, 8, 5, 1, 3, 2, 0, 5, 0])  # doctest: +SKIP
+    >>> flux.shape == model.wavelength.shape                                    # doctest: +SKIP
+    True
+    """
+
+    tables: Tables
+    names: Mapping[str, tuple[str, ...]]  # species -> its line lists, the base first
+    wavelength: np.ndarray  # um, centres of the pixels
+    meta: Mapping[str, Any]
+    threads: int = os.cpu_count() or 1  # chunks computed at once
+
+    @classmethod
+    def load(
+        cls,
+        preset: str | Preset = "laptop",
+        *,
+        opacity: OpacityTable | str | os.PathLike[str] | None = None,
+        broadening: tuple[float, float] = (1.0, 0.0),
+        cia: str = "borysow",
+    ) -> ForwardModel:
+        """Read the packaged tables and prepare them for the sizes of `preset`.
+
+        Parameters
+        ----------
+        preset
+            Name of a preset, or a preset.
+        opacity
+            An opacity table or the path of one; the packaged table if None.
+        broadening
+            (scale, shift): every Lorentz half-width times `scale`, every temperature exponent plus `shift`.
+        cia
+            Family of the collision-induced absorption.
+        """
+        sizes = preset_named(preset) if isinstance(preset, str) else preset
+        scale = _check_broadening(broadening)
+        family = CIATable(**_arrays(load_cia().arrays(cia)))
+        table = opacity if isinstance(opacity, OpacityTable) else load_opacity(opacity)
+        chemistry = EquilibriumTable(**_arrays(load_chemistry().at_layers(layer_centres(sizes))))
+        return assemble(table, chemistry, family, sizes, scale)
+
+    def __call__(self, theta: ArrayLike, field: ArrayLike | None = None, lists: Lists = None) -> np.ndarray:
+        """Spectra [mJy at 10 pc], shape (..., pixel), float32, of `theta` (..., 15).
+
+        `field`: perturbation coefficients, (..., 6, 9) or (..., 54), broadcast against `theta`; none is the identity.
+        `lists`: the line list of each species, as {"H2O": "name"} (the base elsewhere) or six indices; one choice for
+        all spectra, or one a spectrum as indices (..., 6).
+        """
+        values = check_theta(theta)
+        coefficients = self._check_field(field, values.shape[:-1])
+        rows = self._check_lists(lists, values.shape[:-1])
+        flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
+        flux = np.empty((flat.shape[0], self.wavelength.size), np.float32)
+        if rows.ndim == 1:
+            self._fill(flux, np.arange(flat.shape[0]), flat, coefficients, rows)
+        else:  # the tables are gathered per choice, so spectra that share one go together
+            choices, member = np.unique(rows, axis=0, return_inverse=True)
+            for i, choice in enumerate(choices):
+                self._fill(flux, np.flatnonzero(member.ravel() == i), flat, coefficients, choice)
+        return flux.reshape(*values.shape[:-1], self.wavelength.size)
+
+    def _fill(
+        self, flux: np.ndarray, which: np.ndarray, theta: np.ndarray, field: np.ndarray, lists: np.ndarray
+    ) -> None:
+        """Compute the spectra `which`, in chunks of the compiled sizes, into `flux`."""
+
+        def fill(part: np.ndarray) -> None:
+            size = next(s for s in SIZES if s >= part.size)
+            padded = np.concatenate([part, np.repeat(part[-1:], size - part.size)])
+            flux[part] = np.asarray(_compiled(theta[padded], field[padded], lists, self.tables))[: part.size]
+
+        parts = [which[first : first + CHUNK] for first in range(0, which.size, CHUNK)]
+        # XLA runs a chunk on one core, its loops being short; the cores share the chunks instead.
+        with ThreadPoolExecutor(max(1, min(self.threads, len(parts)))) as pool:
+            list(pool.map(fill, parts))
+
+    def clamped(self, theta: ArrayLike) -> np.ndarray:
+        """Count the layers outside the opacity table's temperatures, (..., 2): colder, hotter.
+
+        The opacity there is that of the table's edge.
+        """
+        values = check_theta(theta)
+        flat = jnp.asarray(values.reshape(-1, values.shape[-1]), jnp.float32)
+        counts = jax.vmap(clamped_layers, in_axes=(0, None))(flat, self.tables)
+        return np.asarray(counts).reshape(*values.shape[:-1], 2)
+
+    @property
+    def table_digest(self) -> str:
+        """Digest of the opacity table."""
+        return self.meta["opacity"]
+
+    @property
+    def digest(self) -> str:
+        """Digest of tables, sizes and version: equal digests mean equal spectra."""
+        return digest(dict(self.meta))
+
+    def list_indices(self, lists: Mapping[str, str]) -> np.ndarray:
+        """Six indices of the named lists; species not named keep their base."""
+        for species in lists:
+            if species not in self.names:
+                raise UserError(f"lists: no species {species!r}; the table has {', '.join(self.names)}")
+        indices = []
+        for species, names in self.names.items():
+            wanted = lists.get(species, names[0])
+            if wanted not in names:
+                raise UserError(f"lists: {species} has no list {wanted!r}; expected one of {', '.join(names)}")
+            indices.append(names.index(wanted))
+        return np.array(indices, np.int32)
+
+    def _check_lists(self, lists: Lists, batch: tuple[int, ...]) -> np.ndarray:
+        if lists is None:
+            return np.zeros(len(SPECIES), np.int32)
+        if isinstance(lists, Mapping):
+            return self.list_indices(lists)
+        rows = np.asarray(lists)
+        if rows.shape not in ((len(SPECIES),), (*batch, len(SPECIES))) or rows.dtype.kind not in "iu":
+            raise UserError(
+                f"lists: shape {rows.shape}, type {rows.dtype}; expected {{species: name}} or integers of shape (6,) "
+                f"or {(*batch, len(SPECIES))}, in the order {', '.join(SPECIES)}"
+            )
+        for i, (species, names) in enumerate(self.names.items()):
+            bad = (rows[..., i] < 0) | (rows[..., i] >= len(names))
+            if bad.any():
+                came = rows[..., i][bad].flat[0]
+                raise UserError(f"lists: {species} index {came}; expected 0..{len(names) - 1} ({', '.join(names)})")
+        return rows.astype(np.int32) if rows.ndim == 1 else rows.reshape(-1, len(SPECIES)).astype(np.int32)
+
+    def _check_field(self, field: ArrayLike | None, batch: tuple[int, ...]) -> np.ndarray:
+        shape = (len(SPECIES), COEFFICIENTS)
+        count = int(np.prod(batch))
+        if field is None:
+            return np.zeros((count, *shape), np.float32)
+        values = np.asarray(field, dtype=np.float32)
+        if values.ndim and values.shape[-1] == shape[0] * shape[1]:
+            values = values.reshape(*values.shape[:-1], *shape)
+        try:
+            values = np.broadcast_to(values, (*batch, *shape))
+        except ValueError:
+            raise UserError(
+                f"field: shape {np.shape(field)}; expected {(*batch, 6, 9)} or {(*batch, 54)}: per species "
+                f"({', '.join(SPECIES)}) c0, a1..a4, b1..b4"
+            ) from None
+        if not np.isfinite(values).all():
+            raise UserError("field: coefficients must be finite; found NaN or infinity")
+        return values.reshape(count, *shape)
+
+
+_compiled = jax.jit(spectra)
+
+
+def _arrays(fields: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(values) for name, values in fields.items()}
+
+
+def _check_broadening(broadening: tuple[float, float]) -> tuple[float, float]:
+    scale, shift = (float(x) for x in broadening)
+    if not (0.1 <= scale <= 10 and -1 <= shift <= 1):
+        raise UserError(
+            f"broadening: ({scale:g}, {shift:g}); expected a half-width scale in [0.1, 10] "
+            "and a shift of the temperature exponents in [-1, 1]"
+        )
+    return scale, shift
+
+
+def assemble(
+    opacity: OpacityTable,
+    chemistry: EquilibriumTable,
+    cia: CIATable,
+    sizes: Preset,
+    broadening: tuple[float, float] = (1.0, 0.0),
+) -> ForwardModel:
+    """Prepare the model for the layers, points and pixels of `sizes`; `chemistry` is at `layer_centres(sizes)`."""
+    levels = np.linspace(TOP, BOTTOM, sizes.layers + 1)
+    centres = layer_centres(sizes)
+    tables = Tables(
+        layers=_layers(centres, levels),
+        lines=_lines(opacity, centres, sizes.stride, broadening),
+        chemistry=chemistry,
+        cia=cia,
+        detector=detector(opacity.nu[:: sizes.stride], sizes.pixel_bin),
+    )
+    low, high = pixel_grid(sizes.pixel_bin)
+    small = jax.tree.leaves((chemistry, cia))
+    meta = {
+        "model": VERSION,
+        "sizes": sizes.model_dump(include={"stride", "layers", "pixel_bin"}),
+        "opacity": opacity.digest,
+        "broadening": list(broadening),
+        "chemistry and cia": digest_arrays({f"{i:02d}": np.asarray(a) for i, a in enumerate(small)}),
+    }
+    return ForwardModel(
+        tables=jax.tree.map(_single, tables),
+        names={s: tuple(opacity.lists[s]) for s in SPECIES},
+        wavelength=0.5 * (low + high),
+        meta=meta,
+    )
+
+
+def layer_centres(sizes: Preset) -> np.ndarray:
+    """log10(P/bar) at the logarithmic centres of the layers, top first."""
+    levels = np.linspace(TOP, BOTTOM, sizes.layers + 1)
+    return 0.5 * (levels[1:] + levels[:-1])
+
+
+def _single(array: jax.Array) -> jax.Array:
+    """Single precision, also where another part of the program has switched JAX to double."""
+    return jnp.asarray(array, jnp.float32 if array.dtype.kind == "f" else jnp.int32)
+
+
+def _layers(centres: np.ndarray, levels: np.ndarray) -> Layers:
+    log_ratio = np.diff(levels) * np.log(10.0)
+    return Layers(jnp.asarray(10.0**centres), jnp.asarray(log_ratio), hermite(centres), hermite(levels))
+
+
+def _lines(opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broadening: tuple[float, float]) -> LineTables:
+    nu = opacity.nu[::stride]
+    blocks = block_grid(nu, points=512 if nu.size > 4000 else 128)
+    count, points = blocks.nu.shape
+    names = [(s, name) for s in SPECIES for name in opacity.lists[s]]
+    terms = min(TERMS, opacity.temperature.size)
+    basis = np.empty((count, log_pressure.size, len(names), terms, points), np.float32)
+    loadings = []
+    floor = negligible(log_pressure).astype(np.float32)[:, None, None]
+    weights = _likely(log_pressure, opacity.temperature)
+    for row, (species, name) in enumerate(names):
+        ln_sigma = opacity.ln_sigma(species, name, log_pressure, stride=stride, broadening=broadening)
+        # What no column of the prior can show is levelled off, so that the few terms go to what can be seen.
+        ln_sigma = np.logaddexp(ln_sigma, floor)
+        loading, reduced = reduce_rank(ln_sigma, terms, weights)
+        loadings.append(loading)
+        basis[:, :, row] = np.moveaxis(_cut(reduced, count, points), 2, 0)
+    sizes = [len(opacity.lists[s]) for s in SPECIES]
+    return LineTables(
+        grid=temperature_grid(opacity.temperature),
+        first=jnp.asarray(np.cumsum([0, *sizes[:-1]])),
+        loading=jnp.asarray(np.stack(loadings)),
+        basis=jnp.asarray(basis),
+        fourier=jnp.asarray(np.moveaxis(_cut(fourier_basis(nu), count, points), 1, 0)),
+        nodes=jnp.asarray(blocks.nodes),
+        between=jnp.asarray(blocks.between),
+    )
+
+
+def _likely(log_pressure: np.ndarray, temperature: np.ndarray) -> np.ndarray:
+    """Weight (layer, T) of an error: 1 at temperatures that the prior reaches in a layer, 0.1 below them."""
+    low, _ = bounds()
+    coldest = low[INDEX["T1"] : INDEX["T5"] + 1]
+    # The profile stays between neighbouring knots, so the upper of the two bounds a layer from below.
+    knot = np.clip(np.searchsorted(KNOT_LOG_PRESSURE, log_pressure, side="right") - 1, 0, coldest.size - 2)
+    return np.where(temperature >= 0.85 * coldest[knot][:, None], 1.0, 0.1)
+
+
+def _cut(array: np.ndarray, count: int, points: int) -> np.ndarray:
+    """Cut the last axis into `count` blocks of `points`, the last filled with the edge value, which no pixel sees."""
+    missing = count * points - array.shape[-1]
+    padded = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)], mode="edge")
+    return padded.reshape(*array.shape[:-1], count, points)

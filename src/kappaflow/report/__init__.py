@@ -1,0 +1,1 @@
+"""A retrieval becomes files and one page."""

@@ -1,0 +1,1 @@
+"""A spectrum and networks become a posterior and a trust card."""

@@ -1,0 +1,206 @@
+"""The trust card: each check is a function of arrays and returns a value, a verdict and a sentence.
+
+Thresholds are in `THRESHOLDS`, as (limit of a pass, limit of a warning). Where the first is the larger, large values
+are good (a p-value, a fraction); where it is the smaller, small ones are (a disagreement, a pile-up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from kappaflow.errors import UserError
+from kappaflow.parameters import INDEX, PARAMETERS, SNR, bounds
+
+__all__ = [
+    "THRESHOLDS",
+    "Check",
+    "Grade",
+    "coverage_check",
+    "edge_check",
+    "embedding_check",
+    "familiarity_check",
+    "line_list_share",
+    "seed_check",
+    "snr_check",
+    "worst",
+]
+
+Grade = Literal["pass", "warn", "fail"]
+_ORDER: tuple[Grade, ...] = ("pass", "warn", "fail")
+
+# check -> (limit of a pass, limit of a warning)
+THRESHOLDS: dict[str, tuple[float, float]] = {
+    "covered fraction": (0.40, 0.20),  # of the model's pixels; one detector alone is 0.34
+    "embedding distance": (0.05, 0.01),  # p-value
+    "posterior predictive": (0.05, 0.01),  # p-value
+    # Largest distance of two members' medians / pooled 68 % half-width. With three networks 12 % and 1 % of simulated
+    # spectra are beyond (benchmarks/disagreement.py).
+    "seed disagreement": (1.0, 1.4),
+    "prior edge": (3.0, 8.0),  # density in the outer 2 % of the prior / the prior's own
+}
+_EDGE = 0.02  # of the prior width: the rim that counts as its edge
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the trust card."""
+
+    name: str
+    value: float
+    verdict: Grade
+    sentence: str
+    interval: tuple[float, float] | None = None  # 95 % interval of `value`, where it has one
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; nan becomes None."""
+        plain = asdict(self)
+        plain["value"] = None if np.isnan(self.value) else float(self.value)
+        return plain
+
+
+def worst(checks: Sequence[Check]) -> Grade:
+    """Return the worst verdict of `checks`."""
+    return _ORDER[max((_ORDER.index(check.verdict) for check in checks), default=0)]
+
+
+def _graded(value: float, name: str) -> Grade:
+    """Grade `value` against THRESHOLDS[name], whichever way round they are."""
+    good, fair = THRESHOLDS[name]
+    sign = 1.0 if good > fair else -1.0
+    if sign * value >= sign * good:
+        return "pass"
+    return "warn" if sign * value >= sign * fair else "fail"
+
+
+def snr_check(snr: float) -> Check:
+    """Median SNR per pixel against the range the networks were trained on; within 20 % beyond it is a warning."""
+    low, high = SNR.low, SNR.high
+    if low <= snr <= high:
+        return Check("SNR", snr, "pass", f"SNR {snr:.1f} lies inside the trained range, {low:g} to {high:g}.")
+    near = 0.8 * low <= snr <= 1.2 * high
+    side = "below" if not snr > high else "above"
+    advice = "the network extrapolates" if near else "do not use this posterior"
+    verdict: Grade = "warn" if near else "fail"
+    return Check("SNR", snr, verdict, f"SNR {snr:.1f} lies {side} the trained range, {low:g} to {high:g}: {advice}.")
+
+
+def coverage_check(mask: np.ndarray) -> Check:
+    """Share of the model's pixels with good data, from `mask` (p,)."""
+    value = float(np.mean(mask))
+    verdict = _graded(value, "covered fraction")
+    advice = {
+        "pass": "enough for the networks",
+        "warn": "little: expect wide intervals, and check them against the prior",
+        "fail": "too little for a C/O",
+    }[verdict]
+    return Check("covered fraction", value, verdict, f"{value:.0%} of the model's pixels hold good data: {advice}.")
+
+
+def embedding_check(distance: float, reference: np.ndarray) -> Check:
+    """How far the spectrum lies from the training set, as a p-value.
+
+    `reference` (q,) are quantiles, equally spaced in probability from 0 to 1, of the same distance over held-out
+    simulations. The p-value is the share of them beyond `distance`, never below 1 / (q + 1).
+    """
+    reference = np.sort(np.asarray(reference, float))
+    if reference.ndim != 1 or reference.size < 20 or not np.isfinite(reference).all():
+        raise UserError("embedding check: expected at least 20 finite reference quantiles")
+    below = np.interp(distance, reference, np.linspace(0, 1, reference.size), left=0.0, right=1.0)
+    p = float(max(1.0 - below, 1.0 / (reference.size + 1))) if np.isfinite(distance) else 0.0
+    return familiarity_check([p])
+
+
+def familiarity_check(p_values: Sequence[float]) -> Check:
+    """Grade the members' p-values of the embedding distance by their median."""
+    p = float(np.median(p_values))
+    verdict = _graded(p, "embedding distance")
+    say = {
+        "pass": "is placed among the simulations by the networks",
+        "warn": "is unusual among the simulations",
+        "fail": "is unlike any simulation the networks know: its posterior means little",
+    }[verdict]
+    return Check("embedding distance", p, verdict, f"The spectrum {say} (p = {p:.2g}).")
+
+
+def seed_check(members: Sequence[np.ndarray]) -> Check:
+    """Disagreement of the ensemble's members on one parameter, each with draws (n,).
+
+    The largest distance between two medians, in units of half the pooled central 68 % interval.
+    """
+    if len(members) < 2:
+        say = "One network alone: the disagreement of seeds cannot be seen; use an ensemble."
+        return Check("seed disagreement", float("nan"), "warn", say)
+    medians = np.array([np.median(draws) for draws in members])
+    low, high = np.quantile(np.concatenate([np.ravel(m) for m in members]), [0.16, 0.84])
+    value = float(np.ptp(medians) / max((high - low) / 2, 1e-12))
+    verdict = _graded(value, "seed disagreement")
+    say = {"pass": "agree", "warn": "differ noticeably", "fail": "disagree: the error bar is theirs, not the data's"}[
+        verdict
+    ]
+    ends = f"{medians.min():.2f}-{medians.max():.2f}"
+    sentence = f"The {len(members)} networks {say}: C/O medians {ends}, {value:.2f} of the 68 % half-width apart."
+    return Check("seed disagreement", value, verdict, sentence)
+
+
+def edge_check(draws: np.ndarray) -> Check:
+    """Posterior piling up at a prior edge, from draws (n, 15).
+
+    Value: the largest density, relative to the uniform prior's, in the outer 2 % of any parameter's range. A
+    pile-up of C/O can fail; of another parameter it only warns, for the C/O may still be good.
+    """
+    low, high = bounds()
+    unit = (np.asarray(draws, float) - low) / (high - low)
+    density = np.maximum((unit < _EDGE).mean(axis=0), (unit > 1 - _EDGE).mean(axis=0)) / _EDGE
+    good, fair = THRESHOLDS["prior edge"]
+    piled = [PARAMETERS[i].name for i in np.argsort(-density) if density[i] > good]
+    value, carbon = float(density.max()), float(density[INDEX["C_O"]])
+    if not piled:
+        return Check("prior edge", value, "pass", "No parameter piles up at an edge of its prior.")
+    verdict: Grade = "fail" if carbon > fair else "warn"
+    named = ", ".join(piled[:5]) + (" and others" if len(piled) > 5 else "")
+    advice = (
+        "C/O itself is limited by the prior, not by the data"
+        if carbon > fair
+        else "C/O leans on its prior edge"
+        if carbon > good
+        else "the truth may lie outside the prior there, and pull the rest"
+    )
+    return Check("prior edge", value, verdict, f"Piles up at a prior edge: {named}; {advice}.")
+
+
+def line_list_share(control: np.ndarray, marginalized: np.ndarray, rng: np.random.Generator, *, n: int = 500) -> Check:
+    """How much of the C/O error bar is line lists: 1 - (w_control / w_marginalized)^2 of the 68 % widths.
+
+    `control` and `marginalized` are C/O draws (m,), or (k, m) of k networks, that differ only in whether the opacities
+    varied in training; variances of independent causes add, so the share is of the variance. Widths are the mean over
+    networks, not the pooled one: what seeds disagree by is no line list's doing. The 95 % interval comes from `n`
+    bootstraps of the draws: it holds the sampling noise, not the spread between trainings.
+    """
+    pair = [np.atleast_2d(draws) for draws in (control, marginalized)]
+    narrow, wide = (_width(d).mean() for d in pair)
+    boot = [np.mean([_width(rng.choice(one, size=(n, one.size))) for one in d], axis=0) for d in pair]
+    share = float(1 - (narrow / wide) ** 2)
+    low, high = np.quantile(1 - (boot[0] / boot[1]) ** 2, [0.025, 0.975])
+    inner, outer = (np.quantile(d, [0.05, 0.95]) for d in (control, marginalized))
+    apart = inner[0] > outer[1] or outer[0] > inner[1]
+    interval = (float(low), float(high))
+    if apart:
+        say = "The control's and the marginalized 90 % C/O intervals do not even touch: believe neither."
+        return Check("line-list share", share, "fail", say, interval)
+    if high < 0:
+        say = "The control's C/O interval is the wider one: the two trainings differ in more than the opacities."
+        return Check("line-list share", share, "warn", say, interval)
+    shown = f"{max(share, 0):.0%} (95 %: {max(low, 0):.0%}-{max(high, 0):.0%})"
+    say = (
+        f"{shown} of the C/O variance is line lists: the error bar is {wide / narrow:.2f} times the fixed-opacity one."
+    )
+    return Check("line-list share", share, "pass", say, interval)
+
+
+def _width(draws: np.ndarray) -> np.ndarray:
+    low, high = np.quantile(draws, [0.16, 0.84], axis=-1)
+    return np.maximum(high - low, 1e-12)

@@ -1,0 +1,163 @@
+"""What decides a set of spectra: a frozen config, the forward model it names, and the digest of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from kappaflow.errors import UserError
+from kappaflow.parameters import PARAMETERS, SPECIES
+from kappaflow.presets import Frozen, preset
+from kappaflow.simulation.opacity_draws import (
+    PERTURB,
+    SWAPPED,
+    Combination,
+    allowed_combinations,
+    combinations,
+    sigma_table,
+    split_axis,
+)
+from kappaflow.simulation.prior import SEQUENCES, SHARD_SIZE
+from kappaflow.spectra import Forward
+from kappaflow.storage import digest
+
+__all__ = ["ShardPlan", "SpectraConfig", "load_model", "make_config", "plan_shards"]
+
+SCHEMA = "kappaflow-shards/2"
+
+
+class SpectraConfig(Frozen):
+    """Everything that decides the spectra besides the seed and the tables; made by `make_config`, which checks it."""
+
+    preset: str = "laptop"
+    model: Literal["forward", "toy"] = "forward"
+    sequence: Literal["uniform", "sobol"] = "uniform"
+    perturb: Literal["both", "smooth", "discrete", "none"] = "both"
+    amplitude: float = 1.0
+    axes: tuple[str, ...] = SWAPPED  # species whose lists are swapped: "CH4", or "CH4=base+exomol" for some of them
+    sigma: tuple[tuple[str, tuple[float, ...]], ...] = ()  # (species, (const, modes...)) in place of the packaged
+    pin: tuple[tuple[str, str], ...] = ()
+    exclude: tuple[tuple[str, str], ...] = ()
+    broadening: tuple[float, float] = (1.0, 0.0)
+    cia: str = "borysow"
+
+
+def make_config(**options: Any) -> SpectraConfig:
+    """Build a config, or say in one line which option is wrong.
+
+    Examples
+    --------
+    >>> make_config(preset="tiny", perturb="smooth").axes
+    ('H2O', 'CH4')
+    """
+    for name, known in (("perturb", PERTURB), ("sequence", SEQUENCES)):
+        if name in options and options[name] not in known:
+            raise UserError(f"{name}: unknown {options[name]!r}; expected one of {', '.join(known)}")
+    for name in ("pin", "exclude", "sigma"):
+        if isinstance(options.get(name), Mapping):
+            options[name] = tuple(options[name].items())
+    try:
+        config = SpectraConfig(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{where}: {first.get('input')!r}: {first['msg'].lower()}") from None
+    preset(config.preset)  # raises with the names it knows
+    if not (math.isfinite(config.amplitude) and config.amplitude >= 0):
+        raise UserError(f"amplitude: {config.amplitude}; expected a number of at least 0 (1 is the packaged table)")
+    scale, shift = config.broadening
+    if not (math.isfinite(scale) and math.isfinite(shift) and scale > 0):
+        raise UserError(f"broadening: {scale},{shift}; expected a positive scale and a shift, for example 1.30,-0.15")
+    swapped = [split_axis(axis)[0] for axis in config.axes]
+    for species in (*swapped, *(s for s, _ in (*config.pin, *config.exclude, *config.sigma))):
+        if species not in SPECIES:
+            raise UserError(f"lists: unknown species {species!r}; expected one of {', '.join(SPECIES)}")
+    sigma_table(config.sigma)
+    if len({s for s, _ in config.pin}) < len(config.pin):
+        raise UserError("pin: a species is pinned twice; give each species one list")
+    if len(set(swapped)) < len(swapped):
+        raise UserError("axes: a species is named twice")
+    return config
+
+
+class ShardPlan(Frozen):
+    """A config met with a model: what every shard of a set shares, and the digest that names it."""
+
+    config: SpectraConfig
+    seed: int
+    model_digest: str
+    pixels: int
+    opacity: dict[str, Any]  # the fields of `OpacityCard`
+    combinations: tuple[Combination, ...]  # every combination of the axes; a stored index points in here
+    allowed: tuple[int, ...]  # the ones shards cycle over
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Everything that decides the bytes of a shard but its seed and its index."""
+        return {
+            "schema": SCHEMA,
+            "config": self.config.model_dump(mode="json"),
+            "model": self.model_digest,
+            "opacity": self.opacity,
+            "pixels": self.pixels,
+            "prior": digest([[p.name, p.low, p.high] for p in PARAMETERS]),
+            "combinations": [[f"{s}={name}" for s, name in choice] for choice in self.combinations],
+            "allowed": list(self.allowed),
+            "shard_size": SHARD_SIZE,
+        }
+
+    @property
+    def digest(self) -> str:
+        """Digest of the configuration, without the seed."""
+        return digest(self.content)
+
+    def combination(self, shard: int) -> int:
+        """Index of the list combination of a shard: shards cycle over the allowed ones."""
+        return self.allowed[shard % len(self.allowed)]
+
+
+def plan_shards(config: SpectraConfig, seed: int, model: Forward) -> ShardPlan:
+    """Check the config's lists against the model's and fix the combinations."""
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed: {seed}; expected a whole number from 0 to 2^63 - 1")
+    lists = model.names
+    asked = [("axes", s, name) for s, names in map(split_axis, config.axes) for name in names]
+    asked += [(option, *pair) for option in ("pin", "exclude") for pair in getattr(config, option)]
+    for option, species, name in asked:
+        if name not in lists[species]:
+            raise UserError(f"{option}: {species} has no list {name!r}; expected one of {', '.join(lists[species])}")
+    # A pinned species needs a place in the combinations even where it is no axis.
+    axes = config.axes + tuple(s for s, _ in config.pin if s not in [split_axis(axis)[0] for axis in config.axes])
+    every = combinations(lists, axes)
+    allowed = allowed_combinations(every, config.perturb, pin=dict(config.pin), exclude=config.exclude)
+    opacity = {
+        "digest": model.table_digest,
+        "lists": {species: list(names) for species, names in lists.items()},
+        "cia": config.cia,
+        "sigma": sigma_table(config.sigma).tolist(),
+        "combinations": [dict(every[i]) for i in allowed],
+    }
+    return ShardPlan(
+        config=config,
+        seed=seed,
+        model_digest=model.digest,
+        pixels=len(model.wavelength),
+        opacity=opacity,
+        combinations=every,
+        allowed=allowed,
+    )
+
+
+def load_model(config: SpectraConfig, opacity: str | Path | None = None) -> Forward:
+    """Return the forward model that the config names, with the opacity table of a file, or the packaged one."""
+    if config.model == "toy":
+        from kappaflow.simulation.toy import ToyModel
+
+        return ToyModel()
+    from kappaflow.model import ForwardModel  # JAX: only when spectra are really computed
+
+    return ForwardModel.load(config.preset, opacity=opacity, broadening=config.broadening, cia=config.cia)

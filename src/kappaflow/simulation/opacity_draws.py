@@ -1,0 +1,123 @@
+"""What is randomized in the opacities: nine Gaussian coefficients per species, and the line lists of a shard.
+
+kappa_s(nu) -> kappa_s(nu) exp(c0 + sum_{m=1..4} [a_m cos 2 pi m u + b_m sin 2 pi m u]), with u the normalized log nu.
+The coefficients of a species are c0, a_1..a_4, b_1..b_4; a_m and b_m share their standard deviation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kappaflow.errors import UserError
+from kappaflow.parameters import COEFFICIENTS, MODES, SPECIES
+from kappaflow.randomness import Stream
+from kappaflow.simulation.prior import SHARD_SIZE
+from kappaflow.tables.field_prior import perturbation_prior
+
+__all__ = [
+    "PERTURB",
+    "SWAPPED",
+    "Combination",
+    "allowed_combinations",
+    "combinations",
+    "coefficient_sigma",
+    "draw_field",
+    "sigma_table",
+    "split_axis",
+]
+
+SWAPPED = ("H2O", "CH4")  # the paper's discrete mixture
+# Which of the two axes a switch leaves on: (smooth field, discrete lists).
+PERTURB = {"both": (True, True), "smooth": (True, False), "discrete": (False, True), "none": (False, False)}
+
+Combination = tuple[tuple[str, str], ...]  # ((species, list), ...), in the order of the axes
+
+
+def sigma_table(given: Sequence[tuple[str, Sequence[float]]] = ()) -> np.ndarray:
+    """Return standard deviations (species, 1 + MODES) of constant and modes: the packaged ones unless `given`."""
+    packaged = perturbation_prior()
+    rows = {s: [packaged[s]["const"], *packaged[s]["modes"]] for s in SPECIES} | dict(given)
+    for species, row in rows.items():
+        if len(row) != 1 + MODES or not all(np.isfinite(v) and v >= 0 for v in row):
+            raise UserError(
+                f"prior: {species} has {list(row)}; expected {1 + MODES} standard deviations of at least 0: the "
+                f"constant and {MODES} modes, as `kappaflow opacity compare --out` writes them"
+            )
+    return np.array([rows[s] for s in SPECIES], dtype=float)
+
+
+def coefficient_sigma(table: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of every coefficient, (species, 9), from a `sigma_table` (species, 1 + MODES)."""
+    table = np.asarray(table)
+    return np.concatenate([table, table[:, 1:]], axis=1)  # a_m and b_m alike
+
+
+def draw_field(scale: np.ndarray, seed: int, shard: int) -> np.ndarray:
+    """Return the field coefficients of one shard, shape (128, species * 9); exactly zero where `scale` is.
+
+    `scale` (species, 9) are their standard deviations. The unit normals depend on the seed and the shard only: sets of
+    different amplitudes share them.
+    """
+    shape = (SHARD_SIZE, len(SPECIES) * COEFFICIENTS)
+    if not scale.any():
+        return np.zeros(shape)
+    return scale.ravel() * Stream("coefficients", seed).at(shard).standard_normal(shape)
+
+
+def split_axis(axis: str) -> tuple[str, tuple[str, ...]]:
+    """Split "CH4" or "CH4=base+exomol" into the species and its lists, none meaning all.
+
+    Examples
+    --------
+    >>> split_axis("CH4=base+exomol")
+    ('CH4', ('base', 'exomol'))
+    """
+    species, _, names = axis.partition("=")
+    return species, tuple(name for name in names.split("+") if name)
+
+
+def combinations(lists: Mapping[str, tuple[str, ...]], axes: tuple[str, ...]) -> tuple[Combination, ...]:
+    """All combinations of the lists of `axes`; the last axis runs fastest, so that 0 has the first list everywhere."""
+    chosen = {}
+    for species, names in map(split_axis, axes):
+        if species not in lists:
+            raise UserError(f"axes: no species {species!r}; the opacity table has {', '.join(lists)}")
+        chosen[species] = names or lists[species]
+    return tuple(tuple(zip(chosen, names, strict=True)) for names in itertools.product(*chosen.values()))
+
+
+def allowed_combinations(
+    every: tuple[Combination, ...],
+    perturb: str,
+    *,
+    pin: Mapping[str, str],
+    exclude: tuple[tuple[str, str], ...] = (),
+) -> tuple[int, ...]:
+    """Positions in `every` that the shards cycle over.
+
+    A pinned species keeps its pinned list; an excluded (species, list) never occurs; with the discrete axis
+    off, a species that is not pinned keeps its first list.
+    """
+    _, discrete = PERTURB[perturb]
+    base = dict(every[0])
+
+    def allowed(choice: Combination) -> bool:
+        for species, name in choice:
+            if (species, name) in exclude:
+                return False
+            if species in pin:
+                if name != pin[species]:
+                    return False
+            elif not discrete and name != base[species]:
+                return False
+        return True
+
+    kept = tuple(i for i, choice in enumerate(every) if allowed(choice))
+    if not kept:
+        raise UserError(
+            "lists: --pin, --exclude and --perturb together leave no combination; allow at least one list per species"
+        )
+    return kept
