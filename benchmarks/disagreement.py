@@ -22,7 +22,8 @@ PERCENTILES = (5, 25, 50, 75, 90, 95, 99)
 def disagreements(posterior, seen, draws):
     """Value of the check for every spectrum."""
     spectra, target = (seen.flux, seen.error, seen.mask), posterior.names.index("C_O")
-    singly = [Posterior([member]).sample_batch(*spectra, n=draws)[..., target] for member in posterior.members]
+    each = [Posterior([member]).sample_batch(*spectra, n=draws, scale_known=True) for member in posterior.members]
+    singly = [sampled[..., target] for sampled in each]
     return np.array([seed_check(members).value for members in zip(*singly, strict=True)])
 
 

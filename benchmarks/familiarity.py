@@ -53,7 +53,8 @@ def familiar(posterior, flux, seen):
 def fits(posterior, model, flux, seen):
     """P-value of the posterior-predictive check for every spectrum."""
     rng, part = RNG(3), slice(len(flux))
-    draws = posterior.sample_batch(flux, seen.error[part], seen.mask[part], n=RetrievalSettings().predicted)
+    arrays = flux, seen.error[part], seen.mask[part]
+    draws = posterior.sample_batch(*arrays, n=RetrievalSettings().predicted, scale_known=True)
     clouds = (predict(model, theta, rng, vary=True) for theta in draws)
     rows = zip(flux, seen.error, seen.mask, clouds, strict=False)
     return np.array([posterior_predictive(f, e, m, cloud, rng).p_value for f, e, m, cloud in rows])

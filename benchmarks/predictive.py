@@ -23,7 +23,7 @@ from kappaflow.simulation import Shards
 def p_values(data, n):
     posterior, seen = Posterior.load(), Shards(data, seed=5).evaluation(n)
     model, rng = ForwardModel.load(posterior.members[0].card.preset), np.random.default_rng(3)
-    draws = posterior.sample_batch(seen.flux, seen.error, seen.mask, n=RetrievalSettings().predicted)
+    draws = posterior.sample_batch(seen.flux, seen.error, seen.mask, n=RetrievalSettings().predicted, scale_known=True)
     found = []
     for i, theta in enumerate(draws):
         predicted = predict(model, theta, rng, vary=True)

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import torch
 
-from kappaflow.inference import ArrayBatches, Box, Recipe, Trainer, plan_run, recipe, variant
+from kappaflow.inference import ArrayBatches, Recipe, Trainer, plan_run, recipe, variant
 from kappaflow.inference.recipes import NetworkSize
+from kappaflow.spectra import Box
 
 PIXELS = 32
 BOX = Box(("a", "b"), (-1.0, -1.0), (1.0, 1.0))

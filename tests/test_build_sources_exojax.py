@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from kappaflow.build import databases, exojax
 from kappaflow.build.lines.hitran import read_hitran
+from kappaflow.build.sources import databases, exojax_lists
 from kappaflow.build.sources.databases import hitran_lines, open_database
 from kappaflow.build.sources.exojax_lists import exojax_cross_sections
 from kappaflow.build.tables.opacity_table import Grid
@@ -148,7 +148,7 @@ def test_without_broadening_files_the_default_is_used_and_said(folder):
 
 def test_the_comb_for_long_lists_agrees_with_the_sum_line_by_line(folder, monkeypatch):
     one_by_one, _ = exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder)
-    monkeypatch.setattr(exojax, "MANY", 0)
+    monkeypatch.setattr(exojax_lists, "MANY", 0)
     comb, _ = exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder)
     assert not np.array_equal(comb, one_by_one)
     matters = one_by_one > one_by_one.max(axis=2, keepdims=True) + np.log(1e-4)
@@ -158,21 +158,21 @@ def test_the_comb_for_long_lists_agrees_with_the_sum_line_by_line(folder, monkey
 
 def test_segments_join_without_a_seam(folder, monkeypatch):
     whole, meta = exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder)
-    monkeypatch.setattr(exojax, "SEGMENT", 10.0)
+    monkeypatch.setattr(exojax_lists, "SEGMENT", 10.0)
     parts, again = exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder)
     np.testing.assert_allclose(parts, whole, atol=2e-6)
     assert again == meta
 
 
 def test_finished_segments_are_not_computed_again(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(exojax, "SEGMENT", 10.0)
+    monkeypatch.setattr(exojax_lists, "SEGMENT", 10.0)
     first, meta = exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder, work=tmp_path / "work")
     kept = sorted((tmp_path / "work").iterdir())
     assert len(kept) == 2
     kept[1].unlink()
     calls = []
-    compute = exojax._sigma
-    monkeypatch.setattr(exojax, "_sigma", lambda *a: calls.append(1) or compute(*a))
+    compute = exojax_lists._sigma
+    monkeypatch.setattr(exojax_lists, "_sigma", lambda *a: calls.append(1) or compute(*a))
     second, again = exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder, work=tmp_path / "work")
     assert len(calls) == GRID.temperatures.size
     np.testing.assert_array_equal(first, second)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kappaflow.build import fastchem
+from kappaflow.build.sources import fastchem
 from kappaflow.build.tables import chemistry_table as build
 from kappaflow.errors import UserError
 from kappaflow.physics.composition import EquilibriumTable, equilibrium

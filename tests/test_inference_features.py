@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from kappaflow.inference import Batch, recipe, variant
+from kappaflow.inference import recipe, variant
 from kappaflow.inference.embedding import PooledCNN, StridedCNN
 from kappaflow.inference.features import CHANNELS, Features, asinh
 from kappaflow.presets import NetworkSize
+from kappaflow.spectra import Spectra
 
 PIXELS = 50
 SIZE = NetworkSize(transforms=2, hidden=(16, 16), embedding=8)
@@ -22,8 +23,7 @@ def batch():
     flux = rng.lognormal(1, 0.5, (6, PIXELS)) * 10.0 ** rng.uniform(-3, 3, (6, 1))
     error = flux.mean(axis=1, keepdims=True) * rng.uniform(0.02, 0.05, (6, PIXELS))
     mask = rng.random((6, PIXELS)) < 0.7
-    theta = np.zeros((6, 15))
-    return Batch(*(a.astype(np.float32) for a in (theta, flux, error)), mask, np.full(6, 30.0))
+    return Spectra(*(a.astype(np.float32) for a in (flux, error)), mask, np.ones(6, bool))
 
 
 def features(name, batch, instead=None):
@@ -60,9 +60,10 @@ def test_arrays_may_run_backwards_in_memory(batch):
 def test_flux_scale_is_in_the_context_only_where_it_is_known(batch):
     made = features("kappaflow", batch)
     brighter = replace(batch, flux=100 * batch.flux, error=100 * batch.error)
-    known, unknown = made.prepare(batch, True).scalars, made.prepare(batch, False).scalars
-    assert torch.allclose(made.prepare(brighter, False).scalars, unknown, atol=1e-4)
-    moved = (made.prepare(brighter, True).scalars - known)[:, 1]
+    hidden = np.zeros(6, bool)
+    known, unknown = made.prepare(batch).scalars, made.prepare(replace(batch, scale_known=hidden)).scalars
+    assert torch.allclose(made.prepare(replace(brighter, scale_known=hidden)).scalars, unknown, atol=1e-4)
+    moved = (made.prepare(brighter).scalars - known)[:, 1]
     assert torch.allclose(moved, np.log(100) / made.scale[1].expand(6), rtol=1e-3)
     assert known[:, 2].eq(1).all()
     assert unknown[:, 1:3].eq(0).all()
@@ -104,7 +105,7 @@ def test_scaling_standardizes_good_pixels(batch):
     rng = np.random.default_rng(1)
     flux = (5 + rng.normal(size=(4000, PIXELS))).astype(np.float32)
     mask = rng.random(flux.shape) < 0.5
-    many = Batch(np.zeros((4000, 15)), flux, np.ones_like(flux), mask, np.ones(4000))
+    many = Spectra(flux, np.ones_like(flux), mask, np.ones(4000, bool))
     channel = features("kappaflow", many, "four channels").prepare(many).channels[:, 0].numpy()
     for i in range(0, PIXELS, 10):
         good = channel[mask[:, i], i]

@@ -12,8 +12,9 @@ from kappaflow.build.tables.mask_statistics import error_fit, measure, read_spec
 from kappaflow.errors import UserError
 from kappaflow.simulation import Shards, make_config, simulate_directory
 from kappaflow.simulation.masks import LOWEST_GOOD_FRACTION, MaskModel, read_masks
-from kappaflow.simulation.noise import ErrorFamily, masked_median, statistics
+from kappaflow.simulation.noise import ErrorFamily, statistics
 from kappaflow.simulation.toy import ToyModel
+from kappaflow.spectra import masked_median
 
 SPECTRA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data")) / "spectra"
 real_data = pytest.mark.skipif(not SPECTRA.is_dir(), reason=f"the real spectra are not at {SPECTRA}")

@@ -19,7 +19,7 @@ from kappaflow.inference import ArrayBatches, Posterior
 from kappaflow.observe import Spectrum
 from kappaflow.parameters import INDEX, PARAMETERS, bounds
 from kappaflow.retrieval.pipeline import RetrievalSettings, on_pixels, predict, retrieve
-from kappaflow.simulation.opacity_draws import sigma
+from kappaflow.simulation.opacity_draws import coefficient_sigma, sigma_table
 from kappaflow.simulation.toy import ToyModel
 
 MODEL = ToyModel()
@@ -31,7 +31,7 @@ def simulated(n, seed, vary):
     rng = np.random.default_rng(seed)
     low, high = bounds()
     theta = low + (high - low) * rng.random((n, len(PARAMETERS)))
-    field = rng.standard_normal((n, 54)) * sigma().ravel() if vary else None
+    field = rng.standard_normal((n, 54)) * coefficient_sigma(sigma_table()).ravel() if vary else None
     flux = MODEL(theta, field)
     return theta, flux, np.median(flux, axis=1, keepdims=True) / SNR * np.ones_like(flux)
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kappaflow.build.lines.hitran import read_hitran, strength
-from kappaflow.build.tables.line_lists import RECIPES, _without_spurious
+from kappaflow.build.tables.line_lists import PACKAGED_LISTS, _without_spurious
 from kappaflow.build.tables.list_ratio import compare_lists
 from kappaflow.build.tables.opacity_table import FLOOR, GRID
 from kappaflow.cli import app
@@ -108,7 +108,7 @@ def test_h2_broadened_carbon_monoxide_differs_from_air_broadened():
 @pytest.mark.parametrize("which", [("CO", "base"), ("H2O", "base")])
 def test_the_table_gives_back_the_sum_over_lines(table, which):
     """A node of the grid, computed again: what is left is the factorization and 16 bits."""
-    recipe = next(r for r in RECIPES if (r.species, r.name) == which)
+    recipe = next(r for r in PACKAGED_LISTS if (r.species, r.name) == which)
     source = recipe.assemble(DATA, GRID.temperatures)
     exact = np.log(source.cross_section(table.nu, float(GRID.temperatures[9]), float(GRID.pressures[12])) + FLOOR)
     packaged = table.ln_sigma(*which, np.log10(GRID.pressures[12:13]))[0, 9]

@@ -14,8 +14,9 @@ from scipy import stats
 
 import kappaflow as kf
 from kappaflow.errors import UserError
-from kappaflow.inference import Box, Checkpoint, Familiarity, Posterior, Recipe
+from kappaflow.inference import Checkpoint, Familiarity, Posterior, Recipe
 from kappaflow.inference.checkpoint import FILE
+from kappaflow.spectra import Box
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,7 +72,7 @@ def test_posterior_of_the_linear_gaussian_toy_is_told_from_the_exact_one_by_no_c
     from sbi.utils.metrics import c2st
 
     _, flux, error, mask = noisy(2, 11)
-    ours = trained.sample_batch(flux, error, mask, n=1000)
+    ours = trained.sample_batch(flux, error, mask, n=1000, scale_known=True)
     true = [exact_draws(f, 1000)[0] for f in flux]
 
     def score(a, b):
@@ -84,7 +85,8 @@ def test_posterior_of_the_linear_gaussian_toy_is_told_from_the_exact_one_by_no_c
 def test_coverage_on_the_toy_is_nominal_at_four_levels_within_binomial_error(trained):
     n = 1000
     theta, flux, error, mask = noisy(n, 21)
-    ranks = (trained.sample_batch(flux, error, mask, n=499) < theta[:, None]).mean(axis=1)
+    draws = trained.sample_batch(flux, error, mask, n=499, scale_known=True)
+    ranks = (draws < theta[:, None]).mean(axis=1)
     for level in (0.50, 0.68, 0.90, 0.95):
         covered = (np.abs(ranks - 0.5) < level / 2).mean(axis=0)
         assert np.abs(covered - level).max() < 3 * np.sqrt(level * (1 - level) / n), level
@@ -139,7 +141,7 @@ def test_density_integrates_to_one_over_the_box_and_is_nothing_outside(pooled, s
 
 def test_one_spectrum_and_a_batch_agree_on_the_density(pooled):
     theta, flux, error, mask = noisy(3, 9)
-    rows = pooled.log_prob_batch(theta, flux, error, mask)
+    rows = pooled.log_prob_batch(theta, flux, error, mask, scale_known=True)
     one = SimpleNamespace(flux=flux[1], error=error[1], mask=mask[1], scale_known=True)
     assert pooled.log_prob(theta[1], one) == pytest.approx(rows[1], abs=1e-5)
 
@@ -248,12 +250,12 @@ def other_weights(header, arrays):
 
 
 def other_recipe(header, arrays):
-    header["config"]["flow"]["transforms"] = 5
+    header["recipe"]["flow"]["transforms"] = 5
     return arrays
 
 
 def huge_recipe(header, arrays):
-    header["config"]["embedding"]["features"] = 10**9
+    header["recipe"]["embedding"]["features"] = 10**9
     return arrays
 
 

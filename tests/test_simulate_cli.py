@@ -65,12 +65,12 @@ def test_check_names_what_is_wrong_and_resume_mends_it(command, tmp_path):
 
 def test_lists_broadening_and_prior_reach_the_recipe(command, tmp_path):
     words = ("--axes", "H2O,CH4,CO", "--pin", "CO=air", "--exclude", "CH4=exomol", "--broadening", "1.30,-0.15")
-    assert command("--out", tmp_path, "--n", 512, "--toy", "--prior", "sobol", "--seed", 7, *words)[0] == 0
+    assert command("--out", tmp_path, "--n", 512, "--toy", "--sequence", "sobol", "--seed", 7, *words)[0] == 0
     shards = Shards(tmp_path)
     used = {tuple(shards.combinations[i].values()) for i in set(shards.combination)}
     assert used == {("base", "base", "air"), ("exomol", "base", "air")}
     assert shards.config["config"]["broadening"] == [1.3, -0.15]
-    assert shards.config["config"]["prior"] == "sobol"
+    assert shards.config["config"]["sequence"] == "sobol"
     assert shards.config["seed"] == 7
 
 

@@ -20,7 +20,7 @@ from kappaflow.simulation import Shards, make_config, read_shard, simulate_direc
 from kappaflow.simulation.config import plan_shards
 from kappaflow.simulation.directory import Claims, check_directory, shard_path
 from kappaflow.simulation.prior import SHARD_SIZE
-from kappaflow.simulation.run import Job
+from kappaflow.simulation.run import ShardJob
 from kappaflow.simulation.toy import ToyModel
 
 TOY = make_config(model="toy")
@@ -283,7 +283,7 @@ def test_an_error_in_a_worker_process_reaches_the_user_and_stops_the_others(tmp_
 def test_the_bytes_do_not_depend_on_the_order(whole):
     plan = plan_shards(TOY, 0, ToyModel(PIXELS))
     for index in (17, 3, ALL - 1):
-        assert Job(plan).make(ToyModel(PIXELS), index) == shard_path(whole, index).read_bytes()
+        assert ShardJob(plan).make(ToyModel(PIXELS), index) == shard_path(whole, index).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from kappaflow.parameters import bounds
 from kappaflow.simulation import make_config, read_shard, simulate_directory
 from kappaflow.simulation.config import load_model, plan_shards
 from kappaflow.simulation.directory import shard_path
-from kappaflow.simulation.run import Job
+from kappaflow.simulation.run import ShardJob
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_no_corner_of_the_prior_is_discarded(model):
 
 
 def test_a_shard_has_the_same_bytes_alone_and_after_others(model):
-    job = Job(plan_shards(make_config(preset="tiny"), 3, model))
+    job = ShardJob(plan_shards(make_config(preset="tiny"), 3, model))
     first = job.make(model, 2)
     job.make(model, 1)
     assert job.make(model, 2) == first

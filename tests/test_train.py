@@ -21,7 +21,7 @@ from kappaflow.errors import UserError
 from kappaflow.inference import VARIANTS, Checkpoint, Diverged, Trainer, plan_run, recipe
 from kappaflow.inference.devices import Fabric, place
 from kappaflow.inference.recipes import NetworkSize
-from kappaflow.inference.schedule import SCHEDULES, Plan
+from kappaflow.inference.schedule import SCHEDULES, Course
 from kappaflow.inference.state import STATE
 
 TOY = Path(__file__).with_name("inference_toy.py")
@@ -226,7 +226,7 @@ def test_cosine_ends_at_zero_and_constant_stays():
 
 
 def test_a_redrawn_plan_goes_on_from_where_it_is():
-    plan = Plan(end=1000)
+    plan = Course(end=1000)
     later = plan.redrawn(200, seconds_left=50, seconds_per_step=0.5)
     assert later.at(200) == pytest.approx(0.2)
     assert later.at(250) == pytest.approx(0.6)

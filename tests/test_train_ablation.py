@@ -9,7 +9,8 @@ import pytest
 import torch
 from inference_toy import batches, exact, small, spectra
 
-from kappaflow.inference import VARIANTS, Batch
+from kappaflow.inference import VARIANTS
+from kappaflow.spectra import Spectra
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "ablation.py"
 
@@ -28,7 +29,7 @@ def ablation():
 def observed():
     theta, flux = spectra(100, 9)
     noisy = flux + np.random.default_rng(0).normal(size=flux.shape)
-    return Batch(theta, noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(100))
+    return Spectra(noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(100, bool), theta)
 
 
 def test_the_table_has_an_arm_for_every_piece(ablation):
@@ -67,13 +68,13 @@ class Exact:
     def __init__(self, factor):
         self.factor = factor
 
-    def sample_batch(self, flux, error, mask, n, seed):
+    def sample_batch(self, flux, error, mask, n, seed, scale_known):
         rng = np.random.default_rng(seed)
         means, (_, covariance) = np.stack([exact(f)[0] for f in flux]), exact(flux[0])
         noise = rng.multivariate_normal(np.zeros(2), covariance, size=(len(flux), n))
         return means[:, None] + self.factor * noise
 
-    def log_prob_batch(self, theta, flux, error, mask):
+    def log_prob_batch(self, theta, flux, error, mask, scale_known):
         return np.zeros(len(theta))
 
 
@@ -81,7 +82,7 @@ def test_scores_tell_an_exact_posterior_from_a_wide_and_a_narrow_one(ablation):
     theta, flux = spectra(2000, 9)
     theta, flux = theta * 0.5, 10 + (flux - 10) * 0.5  # away from the walls, where the cut does not matter
     noisy = flux + np.random.default_rng(0).normal(size=flux.shape)
-    many = Batch(theta, noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(2000))
+    many = Spectra(noisy, np.ones_like(flux), np.ones(flux.shape, bool), np.ones(2000, bool), theta)
     right, wide, narrow = (ablation.score(Exact(f), many) for f in (1.0, 2.0, 0.5))
     assert right["coverage"]["0.90"] == pytest.approx(0.90, abs=0.025)
     assert wide["coverage"]["0.90"] > 0.95

@@ -220,10 +220,10 @@ def _network_draws(models: Sequence[Path], plan: dict[str, Any], seed: int) -> M
     with progress("drawing", total, unit="spectra") as advance:
         for start in range(0, total, chunk):
             rows = slice(start, min(start + chunk, total))
-            arrays = seen.flux[rows], seen.error[rows], seen.mask[rows]
+            arrays, known = (seen.flux[rows], seen.error[rows], seen.mask[rows]), seen.scale_known[rows]
             # The address of a draw is (seed, member, row of the batch): another seed for every batch.
-            draws[rows] = posterior.sample_batch(*arrays, n=plan["samples"], seed=seed + start)
-            log_prob[rows] = posterior.log_prob_batch(seen.truth[rows], *arrays)
+            draws[rows] = posterior.sample_batch(*arrays, n=plan["samples"], seed=seed + start, scale_known=known)
+            log_prob[rows] = posterior.log_prob_batch(seen.truth[rows], *arrays, scale_known=known)
             advance(rows.stop - rows.start)
     low, high = np.asarray(box.low, dtype=float), np.asarray(box.high, dtype=float)
     method = Method(

@@ -24,15 +24,15 @@ def score(posterior: Posterior, observed: Spectra, *, draws: int = 400, seed: in
     in log density over the prior.
     """
     truth, box = np.asarray(observed.truth, dtype=float), posterior.box
-    spectra = observed.flux, observed.error, observed.mask
-    sampled = posterior.sample_batch(*spectra, n=draws, seed=seed)
+    spectra, known = (observed.flux, observed.error, observed.mask), observed.scale_known
+    sampled = posterior.sample_batch(*spectra, n=draws, seed=seed, scale_known=known)
     checked = check_draws(truth, sampled, prior=(np.asarray(box.low), np.asarray(box.high)), names=box.names)
     summary = summarize(checked, LEVELS)
     target = box.names.index(FOCUS) if FOCUS in box.names else 0
     ninety = nearest(summary.levels, 0.9)
     inside = inside_by_rank(summary.below, summary.ties, summary.count, summary.levels).mean(axis=1)  # (l, p)
     each = interval_score(summary.truth, summary.lower, summary.upper, summary.levels)[ninety].mean(axis=0) / box.widths
-    density = posterior.log_prob_batch(truth, *spectra)
+    density = posterior.log_prob_batch(truth, *spectra, scale_known=known)
     return {
         "parameter": box.names[target],
         "n": len(truth),
