@@ -219,7 +219,7 @@ def test_a_claim_is_exclusive_and_dies_with_its_process(tmp_path):
             sys.executable,
             "-c",
             "import sys, time; from pathlib import Path; from kappaflow.simulation.directory import Claims;"
-            "c = Claims(Path(sys.argv[1])); print(c.take(3), flush=True); time.sleep(60)",
+            "c = Claims(Path(sys.argv[1])); print(c.take('shard'), flush=True); time.sleep(60)",
             str(tmp_path),
         ],
         stdout=subprocess.PIPE,
@@ -228,11 +228,11 @@ def test_a_claim_is_exclusive_and_dies_with_its_process(tmp_path):
     )
     assert holder.stdout.readline() == "True\n"
     claims = Claims(tmp_path)
-    assert claims.take(4)
-    assert not claims.take(3)
+    assert claims.take("another")
+    assert not claims.take("shard")
     holder.kill()
     holder.communicate()
-    assert claims.take(3)
+    assert claims.take("shard")
     claims.close()
     assert not list(tmp_path.iterdir())
 

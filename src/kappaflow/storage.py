@@ -33,7 +33,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield part
-        with part.open("rb") as stream:
+        with part.open("r+b") as stream:  # Windows flushes no file that was opened for reading
             os.fsync(stream.fileno())
         part.replace(path)
     except BaseException:

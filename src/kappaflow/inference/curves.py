@@ -21,7 +21,7 @@ class Curves:
 
     def add(self, row: dict[str, Any]) -> None:
         """Append one epoch."""
-        with (self.folder / LOG).open("a") as stream:
+        with (self.folder / LOG).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
         if self.tensorboard:
             self._to_tensorboard([row])
@@ -29,7 +29,7 @@ class Curves:
     def rewrite(self, history: list[dict[str, Any]]) -> None:
         """After a kill, the log says what the saved state knows, no more."""
         with written_whole(self.folder / LOG) as part:
-            part.write_text("".join(json.dumps(row) + "\n" for row in history))
+            part.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")
 
     def draw(self, history: list[dict[str, Any]], best: int) -> None:
         """Training and validation loss against epochs, the best one marked."""

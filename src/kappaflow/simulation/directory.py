@@ -2,19 +2,21 @@
 
 Why nothing is lost: a shard is renamed into place whole, its bytes depend on its address alone, and so two
 processes that make the same shard overwrite each other with the same bytes. Claims only keep them from wasting
-work: one byte of `.lock` a shard, locked as POSIX record locks, which the kernel drops when a process dies.
+work: one lock file per file being made, locked by the operating system, which drops the lock when a process dies.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from kappaflow.errors import UserError
 from kappaflow.simulation.config import ShardPlan
@@ -25,10 +27,9 @@ from kappaflow.storage import written_whole
 __all__ = ["CONFIG", "Claims", "check_directory", "prepare", "read_config", "shard_path", "sweep", "write_bytes"]
 
 CONFIG = "config.json"
-LOCK = ".lock"
-CONFIG_BYTE = 2**40  # the byte of the lock file that guards the config; shards use their index
+LOCKS = ".*.lock"
 FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
-UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+UNLOCKABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, *FULL}
 
 
 def shard_path(directory: Path, index: int) -> Path:
@@ -51,44 +52,54 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 class Claims:
-    """Who makes which shard: record locks on `.lock`, released by the kernel when their process dies."""
+    """Who makes which file of a directory: a lock on `.NAME.lock`, dropped by the system when its process dies."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / LOCK
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._directory = directory
+        self._held: dict[str, FileLock] = {}
 
-    def take(self, byte: int, *, wait: bool = False) -> bool:
-        """Claim a shard; False if another process holds it."""
+    def take(self, name: str, *, wait: bool = False) -> bool:
+        """Claim the file `name`; False if another process holds it."""
+        if name in self._held:
+            return True
+        # One claim may be taken in one thread and given back in another (the writer).
+        lock = FileLock(self._directory / f".{name}.lock", thread_local=False, fallback_to_soft=False)
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
+            lock.acquire(blocking=wait)
+        except Timeout:
+            return False
         except OSError as error:
-            # Without locks two processes may make the same shard: wasteful, never wrong.
-            return error.errno in UNSUPPORTED
+            if error.errno not in UNLOCKABLE:
+                raise
+            return True  # Without locks two processes may make the same shard: wasteful, never wrong.
+        self._held[name] = lock
         return True
 
-    def release(self, byte: int) -> None:
+    def __contains__(self, name: str) -> bool:
+        """Whether a claim is really locked, not only granted for want of locks."""
+        return name in self._held
+
+    def release(self, name: str) -> None:
         """Give a claim back."""
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
+        lock = self._held.pop(name, None)
+        if lock is not None:
+            with suppress(OSError):  # Windows removes no open file; there, `release` removes it
+                os.unlink(lock.lock_file)  # while it is locked: filelock never trusts the lock of a removed file
+            lock.release()
 
     def close(self) -> None:
-        """Let go of everything; whoever is last takes the lock file away."""
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # all of it: nobody else is at work
-            self._path.unlink(missing_ok=True)
-        except OSError:
-            pass
-        os.close(self._file)
+        """Let go of everything, and remove the lock files of killed processes."""
+        for lock in self._directory.glob(LOCKS):
+            name = lock.name[1:].removesuffix(".lock")
+            if self.take(name):
+                self.release(name)
 
 
 def read_config(directory: str | Path) -> dict[str, Any]:
     """Return the content of `config.json`, or say that this is no directory of shards."""
     path = Path(directory) / CONFIG
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
         config |= {"shards": int(config["shards"]), "seed": int(config["seed"]), "digest": str(config["digest"])}
     except FileNotFoundError:
         raise UserError(f"{directory}: no {CONFIG}; not a directory made by `kappaflow simulate`") from None
@@ -139,11 +150,11 @@ def _check(directory: Path, address: tuple[str, int], shards: int) -> dict[str, 
 def sweep(directory: Path, claims: Claims) -> None:
     """Remove the half-written files that killed processes left, but not those of a living one."""
     for part in directory.glob("*.part"):
-        named = re.match(r"shard-(\d+)\.h5\.", part.name)
-        byte = int(named[1]) if named else CONFIG_BYTE
-        if claims.take(byte):
+        name = part.name.rsplit(".", 2)[0]  # NAME.PID.part
+        claims.take(name)
+        if name in claims:
             part.unlink(missing_ok=True)
-            claims.release(byte)
+            claims.release(name)
 
 
 def prepare(directory: Path, plan: ShardPlan, shards: int, claims: Claims, *, resume: bool) -> list[int]:
@@ -166,7 +177,7 @@ def prepare(directory: Path, plan: ShardPlan, shards: int, claims: Claims, *, re
 
 
 def _refuse_another(directory: Path, asked: dict[str, Any]) -> None:
-    present = {p.name for p in directory.iterdir() if p.suffix != ".part"} - {LOCK}
+    present = {p.name for p in directory.iterdir() if p.suffix != ".part" and not p.match(LOCKS)}
     if CONFIG in present:
         there = {name: value for name, value in read_config(directory).items() if name in asked}
         if there != asked:
@@ -177,7 +188,7 @@ def _refuse_another(directory: Path, asked: dict[str, Any]) -> None:
 
 def _write_config(directory: Path, asked: dict[str, Any], shards: int, claims: Claims) -> None:
     """Write `config.json` unless it says so already; a set may grow, never shrink."""
-    claims.take(CONFIG_BYTE, wait=True)
+    claims.take(CONFIG, wait=True)
     try:
         path = directory / CONFIG
         if path.exists():
@@ -187,4 +198,4 @@ def _write_config(directory: Path, asked: dict[str, Any], shards: int, claims: C
         if not path.exists() or path.read_bytes() != content:
             write_bytes(path, content)
     finally:
-        claims.release(CONFIG_BYTE)
+        claims.release(CONFIG)

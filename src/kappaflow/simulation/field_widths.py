@@ -44,7 +44,7 @@ def read_priors(files: Sequence[str | Path]) -> MeasuredPriors:
     found = MeasuredPriors()
     for path in files:
         try:
-            content = json.loads(Path(path).read_text())
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
             species, (first, second) = str(content["species"]), map(str, content["lists"])
             widths = (float(content["sigma"]["const"]), *map(float, content["sigma"]["modes"]))
         except OSError as error:

@@ -175,7 +175,7 @@ def read_masks(folder: str | Path, wavelength: np.ndarray) -> np.ndarray:
 
 
 def _rows(path: Path) -> Iterator[list[float]]:
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         words = line.split("#")[0].replace(",", " ").split()
         if not words:
             continue

@@ -45,7 +45,7 @@ WIDENING = 2.0  # of the measured spread: seven spectra of one programme or anot
 @cache
 def statistics() -> dict[str, Any]:
     """Return the packaged statistics of real masks and error arrays."""
-    return json.loads(resources.files("kappaflow.data").joinpath("masks.json").read_text())
+    return json.loads(resources.files("kappaflow.data").joinpath("masks.json").read_text(encoding="utf-8"))
 
 
 def gain(theta: np.ndarray, normal: np.ndarray, wavelength: np.ndarray) -> np.ndarray:

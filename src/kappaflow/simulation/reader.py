@@ -237,11 +237,8 @@ def _refuse_damage(path: Path) -> None:
 
 def _mapped(path: Path, place: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return the float32 array at byte `place` of a file, mapped into memory for reading in any order."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        view = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
-    if hasattr(view, "madvise"):
+    with path.open("rb") as stream:
+        view = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_RANDOM"):  # absent on Windows
         view.madvise(mmap.MADV_RANDOM)  # rows are read in shuffled order: reading ahead would fetch what is not wanted
     return np.frombuffer(view, dtype="<f4", count=int(np.prod(shape)), offset=place).reshape(shape)

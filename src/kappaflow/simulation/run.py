@@ -56,7 +56,7 @@ def simulate_directory(
     Parameters
     ----------
     backend : number of processes on this machine (0: this one), or the address of a Dask scheduler; by default one
-        process for each processor, or this process where there is a GPU
+        process per processor, or this process where there is a GPU
     load : makes the forward model from the config; must be picklable when other processes use it
 
     Returns
@@ -130,10 +130,11 @@ def fill(
         while wanted:
             others = []
             for index in list(wanted):
-                mine = claims.take(index)
+                name = shard_path(directory, index).name
+                mine = claims.take(name)
                 if _stamp(directory, index) != wanted[index]:  # another process has made it
                     if mine:
-                        claims.release(index)
+                        claims.release(name)
                 elif not mine:
                     others.append(index)
                     continue
@@ -160,17 +161,25 @@ def _stamp(directory: Path, index: int) -> tuple[int, int] | None:
 
 
 def _write(directory: Path, index: int, content: bytes, claims: Claims) -> None:
-    write_bytes(shard_path(directory, index), content)
-    claims.release(index)
+    path = shard_path(directory, index)
+    write_bytes(path, content)
+    claims.release(path.name)
 
 
 def _default_backend(config: SpectraConfig) -> int:
-    """One process for each processor; this process for a model that needs none, and on a GPU, which one fills."""
+    """One process per processor; this process for a model that needs none, and on a GPU, which one fills."""
     if config.model == "toy":
         return 0
     import jax
 
-    return len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 0
+    return _processors() if jax.default_backend() == "cpu" else 0
+
+
+def _processors() -> int:
+    """Count the processors that this process may use: on a shared node fewer than it has, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):  # Linux; macOS and Windows have no such thing
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 # The tables are prepared with linear algebra whose last bits depend on its number of threads: one, so that the bytes
