@@ -20,7 +20,7 @@ from unittest import mock
 import elfowl
 import numpy as np
 
-from kappaflow.build.tables.line_lists import RECIPES
+from kappaflow.build.tables.line_lists import PACKAGED_LISTS
 from kappaflow.build.tables.opacity_table import FLOOR, GRID
 from kappaflow.tables.opacity import OpacityTable, load_opacity
 
@@ -45,8 +45,8 @@ def exact_tables(pressure, profile, layers, broadening=(1.0, 0.0)):
     centre, temperature = layer_centres(pressure, profile, layers)
     low, high = GRID.temperatures[[0, -1]]
     out = {}
-    for recipe in (r for r in RECIPES if r.name == "base"):
-        source = broadened(recipe.assemble(DATA, GRID.temperatures), *broadening)
+    for recipe in (r for r in PACKAGED_LISTS if r.name == "base"):
+        source = broadened(recipe.maker.assemble(DATA, GRID.temperatures), *broadening)
         rows = [
             source.cross_section(GRID.nu, float(np.clip(t, low, high)), float(10**p))
             for p, t in zip(centre, temperature, strict=True)

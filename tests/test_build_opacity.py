@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from kappaflow.build.lines.hitran import C2, Lines, join_lines, partition_ratio,
 from kappaflow.build.lines.statistical_lines import BandMeans, DenseLines, hot_term, split
 from kappaflow.build.lines.voigt import _voigt_core, cross_section, doppler_width
 from kappaflow.build.sources.exomol_bins import BinnedCrossSection, find_exomol, read_exomol, super_lines
-from kappaflow.build.tables.line_lists import DEUTERIUM, ListRecipe, SourceList, _protosolar
+from kappaflow.build.tables import opacity_table
+from kappaflow.build.tables.line_lists import DEUTERIUM, PACKAGED_LISTS, ListRecipe, SourceList, _protosolar
 from kappaflow.build.tables.list_ratio import compare_lists
 from kappaflow.build.tables.opacity_table import Grid, build_opacity, with_list
 from kappaflow.cli import app
 from kappaflow.errors import UserError
-from kappaflow.tables.opacity import LineList, OpacityTable, load_opacity, save_opacity
+from kappaflow.tables.opacity import LineList, OpacityTable, factorize, load_opacity, save_opacity
 
 
 def record(molecule=5, isotope="1", nu=2100.0, s=1e-20, gamma=0.06, e_lower=100.0, n=0.7):
@@ -253,23 +255,32 @@ def test_the_hot_term_lifts_each_band_to_its_mean():
 GRID = Grid(points=60, window=(1990.0, 2210.0), log_pressure=(-2.0, 2.0, 5), temperature=(300.0, 1200.0, 4), rank=12)
 
 
-def recipes(folder):
-    def assemble(data, temperatures):
-        return SourceList(some_lines(5), (), "five lines", "nobody 2026")
+@dataclasses.dataclass(frozen=True)
+class LineComb:
+    """A list of `n` equal lines; `lines.txt`, where the data folder has one, stands for the data."""
 
-    return (ListRecipe("CO", "base", assemble), ListRecipe("CO", "air", assemble))
+    n: int = 5
+
+    def files(self, data):
+        return sorted(data.glob("lines.txt"))
+
+    def assemble(self, data, temperatures):
+        return SourceList(some_lines(self.n), (), f"{self.n} lines", "nobody 2026")
+
+
+PAIR = (ListRecipe("CO", "base", LineComb()), ListRecipe("CO", "air", LineComb()))
 
 
 def test_a_table_is_built_again_bit_for_bit_and_read_back(tmp_path):
-    table = build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=recipes(tmp_path), workers=1)
-    build_opacity(tmp_path, tmp_path / "b.h5", grid=GRID, recipes=recipes(tmp_path), workers=1)
+    table = build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=PAIR, workers=1)
+    build_opacity(tmp_path, tmp_path / "b.h5", grid=GRID, recipes=PAIR, workers=1)
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "b.h5"]
     again = load_opacity(tmp_path / "a.h5")
     assert again.digest == table.digest
     assert list(again.lists) == ["CO"]
     assert list(again.lists["CO"]) == ["base", "air"]
-    assert again.lists["CO"]["base"].meta["provenance"] == "five lines"
+    assert again.lists["CO"]["base"].meta["provenance"] == "5 lines"
     exact = np.log(
         [
             [cross_section(some_lines(5), GRID.nu, t, p, cut=25.0) + 1e-34 for t in GRID.temperatures]
@@ -279,22 +290,53 @@ def test_a_table_is_built_again_bit_for_bit_and_read_back(tmp_path):
     np.testing.assert_allclose(again.ln_sigma("CO", "base", np.log10(GRID.pressures)), exact, atol=0.05)
 
 
-def test_a_killed_build_resumes_where_it_stopped(tmp_path):
-    calls = []
+def test_every_packaged_recipe_pickles():
+    for recipe in PACKAGED_LISTS:
+        assert pickle.loads(pickle.dumps(recipe)) == recipe
 
-    def counting(data, temperatures):
-        calls.append(1)
-        if len(calls) == 2:
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """A build of PAIR killed in its sixth task of eight; the tasks that later builds compute are counted."""
+    (tmp_path / "lines.txt").write_text("as downloaded")
+    computed = []
+    solve = opacity_table._solve
+
+    def mortal(task, t):
+        if len(computed) == 5:
             raise KeyboardInterrupt
-        return SourceList(some_lines(5), (), "", "")
+        computed.append(task)
+        solve(task, t)
 
-    pair = (ListRecipe("CO", "base", counting), ListRecipe("CO", "air", counting))
+    monkeypatch.setattr(opacity_table, "_solve", mortal)
     with pytest.raises(KeyboardInterrupt):
-        build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=pair, workers=1)
+        build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=PAIR, workers=1)
+    computed.clear()
+    monkeypatch.setattr(opacity_table, "_solve", lambda *task: (computed.append(task), solve(*task)))
+    return computed
+
+
+def test_a_killed_build_resumes_where_it_stopped(tmp_path, killed):
     assert not (tmp_path / "a.h5").exists()
-    build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=pair, workers=1)
-    build_opacity(tmp_path, tmp_path / "b.h5", grid=GRID, recipes=recipes(tmp_path), workers=1)
+    build_opacity(tmp_path, tmp_path / "a.h5", grid=GRID, recipes=PAIR, workers=1)
+    assert len(killed) == 3
+    build_opacity(tmp_path, tmp_path / "b.h5", grid=GRID, recipes=PAIR, workers=1)
     assert load_opacity(tmp_path / "a.h5").digest == load_opacity(tmp_path / "b.h5").digest
+
+
+@pytest.mark.parametrize("change", ["data", "recipe", "grid", "code"])
+def test_a_resumed_build_never_mixes(tmp_path, killed, monkeypatch, change):
+    recipes, grid = PAIR, GRID
+    if change == "data":
+        (tmp_path / "lines.txt").write_text("downloaded again")
+    elif change == "recipe":
+        recipes = tuple(dataclasses.replace(r, maker=LineComb(6)) for r in PAIR)
+    elif change == "grid":
+        grid = dataclasses.replace(GRID, window=(1990.0, 2211.0))
+    else:
+        monkeypatch.setattr(opacity_table, "code_identity", lambda: {"code": "another"})
+    build_opacity(tmp_path, tmp_path / "a.h5", grid=grid, recipes=recipes, workers=1)
+    assert len(killed) == 8
 
 
 def toy_table(shift=0.0):
@@ -339,6 +381,8 @@ def test_another_list_joins_a_table_under_a_new_name():
     table = toy_table()
     ln_sigma = table.ln_sigma("CH4", "base", table.log_pressure) + 1.0
     grown = with_list(table, "CH4", "mine", ln_sigma, {"provenance": "here"})
+    packaged = factorize(ln_sigma, rank=1, meta={}, weight=np.clip(10**table.log_pressure / 0.01, 1e-4, 1) ** 0.25)
+    np.testing.assert_array_equal(grown.lists["CH4"]["mine"].basis, packaged.basis)
     np.testing.assert_allclose(grown.ln_sigma("CH4", "mine", table.log_pressure), ln_sigma, atol=1e-2)
     with pytest.raises(UserError, match="'base' already"):
         with_list(table, "CH4", "base", ln_sigma, {})

@@ -177,6 +177,10 @@ def test_finished_segments_are_not_computed_again(folder, tmp_path, monkeypatch)
     assert len(calls) == GRID.temperatures.size
     np.testing.assert_array_equal(first, second)
     assert meta == again
+    transitions = next(sample(folder).glob("*.trans*"))
+    transitions.touch()  # another download: nothing kept may be mixed with it
+    exojax_cross_sections("CO", "ExoMol/SAMPLE", GRID, folder=folder, work=tmp_path / "work")
+    assert len(calls) == 3 * GRID.temperatures.size
 
 
 def test_a_local_hitemp_file_is_used_without_a_network(folder):

@@ -109,7 +109,7 @@ def test_h2_broadened_carbon_monoxide_differs_from_air_broadened():
 def test_the_table_gives_back_the_sum_over_lines(table, which):
     """A node of the grid, computed again: what is left is the factorization and 16 bits."""
     recipe = next(r for r in PACKAGED_LISTS if (r.species, r.name) == which)
-    source = recipe.assemble(DATA, GRID.temperatures)
+    source = recipe.maker.assemble(DATA, GRID.temperatures)
     exact = np.log(source.cross_section(table.nu, float(GRID.temperatures[9]), float(GRID.pressures[12])) + FLOOR)
     packaged = table.ln_sigma(*which, np.log10(GRID.pressures[12:13]))[0, 9]
     assert np.sqrt(((packaged - exact) ** 2).mean()) < 0.05

@@ -46,9 +46,11 @@ class Database:
     """Lines of one species: `load(low, high)` [cm-1] returns them sorted, half-widths mixed for H2 and He.
 
     `temperature` is the range [K] where the list holds. `partition(T)` is Q(296 K)/Q(T) where the list brings its own.
+    `folder` holds its files.
     """
 
     name: str
+    folder: Path
     load: Callable[[float, float], Lines]
     temperature: tuple[float, float]
     partition: Callable[[float], float] | None
@@ -128,7 +130,7 @@ def _exomol(species: str, name: str, folder: Path, window: tuple[float, float]) 
         "isotopologues": f"{isotopologue} only, standing for all of {species}",
         "half-widths": _width_words(gases),
     }
-    return Database(f"ExoMol/{name} of {species}", load, valid, partition, meta)
+    return Database(f"ExoMol/{name} of {species}", here, load, valid, partition, meta)
 
 
 def _width_words(gases: list[str]) -> str:
@@ -217,7 +219,9 @@ def _hitran(species: str, kind: str, name: str, folder: Path, window: tuple[floa
     def load(low: float, high: float) -> Lines:
         return lines.where((lines.nu >= low) & (lines.nu <= high))
 
-    return Database(f"{name} of {species}", load, (1.0, np.inf), None, meta)  # TIPS refuses what it does not reach
+    return Database(
+        f"{name} of {species}", folder / species, load, (1.0, np.inf), None, meta
+    )  # TIPS refuses what it does not reach
 
 
 def _local_lines(species: str, kind: str, here: Path) -> tuple[Lines, str, str] | None:

@@ -10,6 +10,7 @@ A folder holds, as ExoJAX lays it out, `H2O/1H2-16O/POKAZATEL/1H2-16O__POKAZATEL
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kappaflow.build.identity import code_identity
 from kappaflow.build.lines.comb import comb_cross_sections
 from kappaflow.build.lines.hitran import MOLECULE, Lines, partition_ratio, strength
 from kappaflow.build.lines.voigt import cross_section
@@ -48,7 +50,7 @@ def exojax_cross_sections(
     `database` is `ExoMol/NAME` (`ExoMol/POKAZATEL`), `HITEMP` or `HITRAN` (an edition after it, as in `HITRAN2020`, is
     only written down: ExoJAX fetches the current one). Files are looked for in `folder`, and what is missing is
     downloaded there. With `clamp`, temperatures where the list does not hold take the nearest where it does. Segments
-    finished are kept in `work`, where one is given, and not computed again.
+    finished are kept in `work`, where one is given, and not computed again by the same code from the same files.
     """
     if species not in MOLECULE:
         raise UserError(f"opacity: unknown molecule {species!r}; expected one of {', '.join(MOLECULE)}")
@@ -57,7 +59,7 @@ def exojax_cross_sections(
     temperatures = _valid_temperatures(source, grid, clamp)
     count = max(int(np.ceil((high - low) / SEGMENT)), 1)
     parts = np.array_split(np.arange(grid.points), count)
-    name = digest([species, database, source.meta, repr(grid), temperatures.tolist()])
+    name = digest([species, database, source.meta, repr(grid), temperatures.tolist(), code_identity()])
     kept = None if work is None else Path(work)
     found, rows = _Found(), []
     with progress(f"{species} {database}", count * temperatures.size, unit="spectra") as advance:
@@ -104,9 +106,10 @@ def _segment(
     file, found, advance = keeping
     if file is not None and file.exists():
         with np.load(file) as saved:
-            found.add(int(saved["lines"]), *saved["extent"].tolist())
-            advance(temperatures.size)
-            return saved["ln_sigma"]
+            if json.loads(str(saved["files"])).items() <= _stamps(source.folder).items():
+                found.add(int(saved["lines"]), *saved["extent"].tolist())
+                advance(temperatures.size)
+                return saved["ln_sigma"]
     nu = grid.nu[part]
     lines = source.load(float(nu[0]) - CUT, float(nu[-1]) + CUT)
     end = grid.nu[min(part[-1] + 1, grid.points - 1)]
@@ -120,8 +123,18 @@ def _segment(
     found.add(count, *extent)
     if file is not None:
         with written_whole(file) as whole, whole.open("wb") as stream:
-            np.savez(stream, ln_sigma=ln_sigma, lines=count, extent=extent)
+            files = json.dumps(_stamps(source.folder))
+            np.savez(stream, ln_sigma=ln_sigma, lines=count, extent=extent, files=files)
     return ln_sigma
+
+
+def _stamps(folder: Path) -> dict[str, str]:
+    """Size and time of every file of a database, taken after reading it, when all that was downloaded is there.
+
+    Not digests of the contents: a transition file can have tens of gigabytes.
+    """
+    files = sorted(f for f in folder.rglob("*") if f.is_file())
+    return {str(f.relative_to(folder)): f"{(s := f.stat()).st_size} {s.st_mtime_ns}" for f in files}
 
 
 def _sigma(source: Database, lines: Lines, nu: np.ndarray, temperature: float, pressures: np.ndarray) -> np.ndarray:

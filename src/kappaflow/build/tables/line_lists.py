@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from kappaflow.build.lines.voigt import cross_section
 from kappaflow.build.sources.exomol_bins import BinnedCrossSection, find_exomol, read_exomol, super_lines
 from kappaflow.constants import C2, T_REFERENCE
 
-__all__ = ["PACKAGED_LISTS", "ListRecipe", "SourceList"]
+__all__ = ["PACKAGED_LISTS", "CarbonMonoxide", "CompletedHitran", "ExoMolBins", "ListMaker", "ListRecipe", "SourceList"]
 
 CUT = 25.0  # cm-1, where wings end
 LINE_WINDOW = (1750.0, 3650.0)  # cm-1: the modelling grid plus 100 on either side, and the extent of the line files
@@ -54,13 +55,25 @@ class SourceList:
         return sigma
 
 
+class ListMaker(Protocol):
+    """How a list is made from the data folder: a frozen dataclass, so that it pickles and its repr says all of it."""
+
+    def files(self, data: Path) -> list[Path]:
+        """Return every file that decides the list."""
+        ...
+
+    def assemble(self, data: Path, temperatures: np.ndarray) -> SourceList:
+        """Read them and make the list, for `temperatures` [K]."""
+        ...
+
+
 @dataclass(frozen=True)
 class ListRecipe:
-    """How one list of one species is made from the data folder; `assemble(data, temperatures)` does it."""
+    """One list of one species and what makes it."""
 
     species: str
     name: str
-    assemble: Callable[[Path, np.ndarray], SourceList]
+    maker: ListMaker
 
 
 _PAR = {
@@ -71,9 +84,22 @@ _PAR = {
 }
 
 
+def _par(data: Path, species: str) -> Path:
+    return data / "linelists/hitran2012" / _PAR[species]
+
+
+def _ktable(data: Path, species: str) -> Path:
+    return data / f"ktables/photochem_{species}.h5"
+
+
+def _exomol_files(data: Path, species: str) -> list[Path]:
+    """Return ExoMol's cross sections at 600 and 350 K."""
+    return [find_exomol(data / "xsec-exomol", species, t) for t in (600, 350)]
+
+
 def _hitran2012(data: Path, species: str) -> Lines:
     """HITRAN2012 with its terrestrial deuterium and, for H2O, CH4 and CO2, half-widths for H2 and He."""
-    lines = read_hitran(data / "linelists/hitran2012" / _PAR[species], species)
+    lines = read_hitran(_par(data, species), species)
     return dataclasses.replace(lines, gamma=lines.gamma * H2HE_OVER_AIR.get(species, 1.0))
 
 
@@ -83,9 +109,9 @@ def _protosolar(lines: Lines) -> Lines:
     return dataclasses.replace(lines, s=np.where(np.isin(lines.isotope, heavy), lines.s * DEUTERIUM, lines.s))
 
 
-def _warm_cool(data: Path, species: str):  # noqa: ANN202
-    folder = data / "xsec-exomol"
-    return tuple(read_exomol(find_exomol(folder, species, t), *LINE_WINDOW) for t in (600, 350))
+def _warm_cool(data: Path, species: str) -> tuple[BinnedCrossSection, BinnedCrossSection]:
+    warm, cool = _exomol_files(data, species)
+    return read_exomol(warm, *LINE_WINDOW), read_exomol(cool, *LINE_WINDOW)
 
 
 def _without_spurious(lines: Lines, data: Path) -> Lines:
@@ -100,7 +126,7 @@ def _without_spurious(lines: Lines, data: Path) -> Lines:
 
 def _hot(data: Path, cold: Sequence[Lines], temperatures: np.ndarray) -> DenseLines:
     molecule = cold[0].molecule
-    bands = read_band_means(data / f"ktables/photochem_{molecule}.h5", 1850.0, 3550.0)
+    bands = read_band_means(_ktable(data, molecule), 1850.0, 3550.0)
     density, spread = HOT_LINES[molecule]
     # Bands that reach beyond the line files, or hold spurious lines, take the deficit of their neighbours.
     spoiled = SPOILED_BANDS.get(molecule, ())
@@ -111,12 +137,22 @@ def _hot(data: Path, cold: Sequence[Lines], temperatures: np.ndarray) -> DenseLi
     return hot_term(cold, bands, temperatures, density=density, spread=spread, skip=tuple(skip))
 
 
-def _base(species: str) -> Callable[[Path, np.ndarray], SourceList]:
-    def assemble(data: Path, temperatures: np.ndarray) -> SourceList:
-        lines = _hitran2012(data, species)
-        lacking = (_lacking(lines, data),) if species == "CH4" else ()
+@dataclass(frozen=True)
+class CompletedHitran:
+    """HITRAN2012, what ExoMol has and it lacks (CH4), and a hot term."""
+
+    species: str
+
+    def files(self, data: Path) -> list[Path]:
+        """Return every file that decides the list."""
+        return [_par(data, self.species), _ktable(data, self.species), *_exomol_files(data, self.species)]
+
+    def assemble(self, data: Path, temperatures: np.ndarray) -> SourceList:
+        """Read them and make the list, for `temperatures` [K]."""
+        lines = _hitran2012(data, self.species)
+        lacking = (_lacking(lines, data),) if self.species == "CH4" else ()
         hot = _hot(data, [lines, *lacking], temperatures)  # against terrestrial D, which the k-tables have
-        clean = _without_spurious(_protosolar(lines), data) if species == "H2O" else _protosolar(lines)
+        clean = _without_spurious(_protosolar(lines), data) if self.species == "H2O" else _protosolar(lines)
         extra = "; ExoMol super-lines, split, for what ExoMol has more at 600 K" if lacking else ""
         return SourceList(
             clean,
@@ -124,8 +160,6 @@ def _base(species: str) -> Callable[[Path, np.ndarray], SourceList]:
             f"HITRAN2012 lines{extra}; hot term to HITEMP-based k-table band means",
             "Rothman et al. 2013; Tennyson et al. 2020; k-tables by N. Wogan with HELIOS-K (Grimm et al. 2021)",
         )
-
-    return assemble
 
 
 def _split(lines: Lines) -> DenseLines:
@@ -161,12 +195,31 @@ def _lacking(lines: Lines, data: Path) -> Lines:
     return dataclasses.replace(extra, e_lower=e_lower, s=s)
 
 
-def _exomol(species: str) -> Callable[[Path, np.ndarray], SourceList]:
-    def assemble(data: Path, temperatures: np.ndarray) -> SourceList:
-        hitran = _hitran2012(data, species)
-        warm, cool = _warm_cool(data, species)
+@dataclass(frozen=True)
+class ExoMolBins:
+    """ExoMol's binned cross sections as super-lines; `completed` by HITRAN's minor isotopologues and a hot term."""
+
+    species: str
+    completed: bool
+
+    def files(self, data: Path) -> list[Path]:
+        """Return every file that decides the list."""
+        more = [_par(data, self.species), _ktable(data, self.species)] if self.completed else []
+        return [*_exomol_files(data, self.species), *more]
+
+    def assemble(self, data: Path, temperatures: np.ndarray) -> SourceList:
+        """Read them and make the list, for `temperatures` [K]."""
+        what, cite = (
+            "ExoMol cross sections at 350 and 600 K as super-lines",
+            "Tennyson et al. 2016, 2020; Hill et al. 2013",
+        )
+        warm, cool = _warm_cool(data, self.species)
+        if not self.completed:
+            lines = super_lines(self.species, warm, cool, width=SUPER_WIDTH[self.species])
+            return SourceList(lines.where(np.zeros(len(lines), bool)), (_split(lines),), what, cite)
+        hitran = _hitran2012(data, self.species)
         guide = hitran.where(hitran.isotope == 1)
-        main = super_lines(species, warm, cool, width=SUPER_WIDTH[species], guide=guide)
+        main = super_lines(self.species, warm, cool, width=SUPER_WIDTH[self.species], guide=guide)
         # The share of a bin that HITRAN knows stands as one line at its place, the rest is spread over the bin.
         known = np.clip(_share_of(guide, warm, main.nu), 0, 1)
         lines = join_lines([dataclasses.replace(main, s=main.s * known), hitran.where(hitran.isotope != 1)])
@@ -174,40 +227,37 @@ def _exomol(species: str) -> Callable[[Path, np.ndarray], SourceList]:
         return SourceList(
             _protosolar(lines),
             (_split(rest), _hot(data, [lines, rest], temperatures)),
-            "ExoMol cross sections at 350, 600 K as super-lines; HITRAN2012 minor isotopologues; hot term as for base",
-            "Tennyson et al. 2016, 2020; Hill et al. 2013; Rothman et al. 2013",
+            f"{what}; HITRAN2012 minor isotopologues; hot term as for base",
+            f"{cite}; Rothman et al. 2013",
         )
 
-    return assemble
 
+@dataclass(frozen=True)
+class CarbonMonoxide:
+    """HITRAN's CO with half-widths for `broadener`, `h2he` or `air`."""
 
-def _super_only(species: str) -> Callable[[Path, np.ndarray], SourceList]:
-    def assemble(data: Path, temperatures: np.ndarray) -> SourceList:
-        lines = super_lines(species, *_warm_cool(data, species), width=SUPER_WIDTH[species])
-        return SourceList(
-            lines.where(np.zeros(len(lines), bool)),
-            (_split(lines),),
-            "ExoMol cross sections at 350 and 600 K as super-lines",
-            "Tennyson et al. 2016, 2020; Hill et al. 2013",
-        )
+    broadener: str
 
-    return assemble
+    def files(self, data: Path) -> list[Path]:
+        """Return every file that decides the list."""
+        online = data / "linelists/hitran-online/CO_iso1_full_TestData.data"
+        return [online, online.with_suffix(".header"), _par(data, "CO")]
 
-
-def _carbon_monoxide(broadener: str) -> Callable[[Path, np.ndarray], SourceList]:
-    def assemble(data: Path, temperatures: np.ndarray) -> SourceList:
-        main = read_hitran(data / "linelists/hitran-online/CO_iso1_full_TestData.data", "CO", broadener=broadener)
-        minor = read_hitran(data / "linelists/hitran2012/05_hit12.par", "CO")
+    def assemble(self, data: Path, temperatures: np.ndarray) -> SourceList:
+        """Read them and make the list; CO needs no hot term."""
+        online, _, older = self.files(data)
+        main = read_hitran(online, "CO", broadener=self.broadener)
+        minor = read_hitran(older, "CO")
         minor = minor.where(minor.isotope != 1)
-        if broadener != "air":
-            air = read_hitran(data / "linelists/hitran-online/CO_iso1_full_TestData.data", "CO")
+        if self.broadener != "air":
+            air = read_hitran(online, "CO")
             ratio = np.average(main.gamma / air.gamma, weights=main.s)
             minor = dataclasses.replace(
                 minor, gamma=minor.gamma * ratio, n=minor.n + np.average(main.n - air.n, weights=main.s)
             )
         lines = join_lines([main, minor])
         keep = (lines.nu > LINE_WINDOW[0]) & (lines.nu < LINE_WINDOW[1])
-        what = "air" if broadener == "air" else "85 % H2 + 15 % He"
+        what = "air" if self.broadener == "air" else "85 % H2 + 15 % He"
         return SourceList(
             lines.where(keep),
             (),
@@ -215,18 +265,16 @@ def _carbon_monoxide(broadener: str) -> Callable[[Path, np.ndarray], SourceList]
             "Gordon et al. 2017, 2022; Rothman et al. 2013; Wilzewski et al. 2016",
         )
 
-    return assemble
-
 
 PACKAGED_LISTS: tuple[ListRecipe, ...] = (
-    ListRecipe("H2O", "base", _base("H2O")),
-    ListRecipe("H2O", "exomol", _exomol("H2O")),
-    ListRecipe("CH4", "base", _base("CH4")),
-    ListRecipe("CH4", "exomol", _exomol("CH4")),
-    ListRecipe("CO", "base", _carbon_monoxide("h2he")),
-    ListRecipe("CO", "air", _carbon_monoxide("air")),
-    ListRecipe("CO2", "base", _base("CO2")),
-    ListRecipe("CO2", "exomol", _exomol("CO2")),
-    ListRecipe("NH3", "base", _super_only("NH3")),
-    ListRecipe("H2S", "base", _super_only("H2S")),
+    ListRecipe("H2O", "base", CompletedHitran("H2O")),
+    ListRecipe("H2O", "exomol", ExoMolBins("H2O", completed=True)),
+    ListRecipe("CH4", "base", CompletedHitran("CH4")),
+    ListRecipe("CH4", "exomol", ExoMolBins("CH4", completed=True)),
+    ListRecipe("CO", "base", CarbonMonoxide("h2he")),
+    ListRecipe("CO", "air", CarbonMonoxide("air")),
+    ListRecipe("CO2", "base", CompletedHitran("CO2")),
+    ListRecipe("CO2", "exomol", ExoMolBins("CO2", completed=True)),
+    ListRecipe("NH3", "base", ExoMolBins("NH3", completed=False)),
+    ListRecipe("H2S", "base", ExoMolBins("H2S", completed=False)),
 )

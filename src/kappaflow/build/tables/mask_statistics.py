@@ -1,7 +1,8 @@
 """Statistics of real G395H spectra that the mask and error families are built on; no mask itself is kept.
 
-`python -m kappaflow.build.tables.mask_statistics SPECTRA OUT.json` measures a folder of spectra and writes the packaged
-`masks.json`. For each spectrum, between 2.87 and 5.27 micron:
+    python -m kappaflow.build.tables.mask_statistics SPECTRA [--out masks.json]
+
+measures a folder of spectra and writes the packaged `masks.json`. For each spectrum, between 2.87 and 5.27 micron:
 
 - the good fraction of the pixels outside the nominal gap;
 - edges and detector gap from the first, last and largest missing stretch of pixels;
@@ -13,9 +14,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,8 @@ def _columns(path: Path) -> np.ndarray:
 def read_spectra(folder: str | Path) -> list[RealSpectrum]:
     """Read the spectra of the data folder and put each on the pixel ladder."""
     spectra = []
+    if not Path(folder).is_dir():
+        raise UserError(f"{folder}: no such folder; give the one with the real spectra")
     for path in sorted(Path(folder).iterdir()):
         if path.name.endswith("_results.txt") or path.suffix not in {".txt", ".dat", ".csv"}:
             continue
@@ -195,11 +199,16 @@ def measure(spectra: list[RealSpectrum]) -> dict[str, Any]:
     }
 
 
-def main(folder: str, out: str) -> None:
-    """Measure the spectra of `folder` and write the statistics to `out`."""
-    with written_whole(out) as part:
-        part.write_text(json.dumps(measure(read_spectra(folder)), indent=1) + "\n")
+def main(words: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spectra", type=Path, help="folder of text spectra")
+    packaged = Path(str(resources.files("kappaflow.data") / "masks.json"))
+    parser.add_argument("--out", type=Path, default=packaged, help="file to write; default: the packaged one")
+    given = parser.parse_args(words)
+    with written_whole(given.out) as part:
+        part.write_text(json.dumps(measure(read_spectra(given.spectra)), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main()

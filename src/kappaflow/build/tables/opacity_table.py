@@ -1,7 +1,7 @@
 """Build the packaged opacity table: every list at every (P, T) node, factorized, written with its provenance.
 
 Each (list, temperature) is one task; finished tasks are kept beside the output until the table is written, so a killed
-build goes on where it stopped.
+build goes on where it stopped. They are named by all that decides them, so that it never goes on with anything else.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kappaflow.build.identity import code_identity, file_digest
 from kappaflow.build.tables.line_lists import PACKAGED_LISTS, ListRecipe, SourceList
 from kappaflow.errors import UserError
 from kappaflow.progress import progress
@@ -77,16 +78,17 @@ def build_opacity(
     """Compute every list of `recipes` from the data folder and write the table to `out`."""
     if not data.is_dir():
         raise UserError(f"{data}: no such folder; give the folder with linelists, xsec-exomol and ktables")
-    work = out.with_name(f"{out.name}.work-{digest([repr(grid), [(r.species, r.name) for r in recipes]])}")
+    work = out.with_name(f"{out.name}.work")
     work.mkdir(parents=True, exist_ok=True)
-    _compute(data, work, grid, recipes, workers or min(multiprocessing.cpu_count(), 8))
+    tasks = [_Task(data, recipe, grid, _stem(work, data, recipe, grid)) for recipe in recipes]
+    _compute(tasks, workers or min(multiprocessing.cpu_count(), 8))
     lists: dict[str, dict[str, LineList]] = {}
-    for recipe in recipes:
-        source = recipe.assemble(data, grid.temperatures)
-        parts = [np.load(_part(work, recipe, t)) for t in range(grid.temperatures.size)]
+    for task in tasks:
+        source = task.recipe.maker.assemble(data, grid.temperatures)
+        parts = [np.load(task.part(t)) for t in range(grid.temperatures.size)]
         meta = {"provenance": source.provenance, "citation": source.citation}
-        entry = factorize(np.stack(parts, axis=1), rank=grid.rank, meta=meta, weight=_weight(grid.pressures))
-        lists.setdefault(recipe.species, {})[recipe.name] = entry
+        entry = _factorized(np.stack(parts, axis=1), grid, meta)
+        lists.setdefault(task.recipe.species, {})[task.recipe.name] = entry
     table = OpacityTable(grid.nu, np.log10(grid.pressures), grid.temperatures, lists, _meta(grid))
     save_opacity(table, out)
     shutil.rmtree(work)
@@ -99,9 +101,14 @@ def with_list(
     """Return `table` with one more list; `ln_sigma` (P, T, nu) at its nodes."""
     if name in table.lists[species]:
         raise UserError(f"opacity build: {species} has a list {name!r} already; choose another --name")
-    entry = factorize(ln_sigma, rank=Grid.of(table).rank, meta=meta)
+    entry = _factorized(ln_sigma, Grid.of(table), meta)
     lists = {s: {**names, name: entry} if s == species else dict(names) for s, names in table.lists.items()}
     return OpacityTable(table.nu, table.log_pressure, table.temperature, lists, table.meta)
+
+
+def _factorized(ln_sigma: np.ndarray, grid: Grid, meta: Mapping[str, object]) -> LineList:
+    """Factorize a list, packaged or a user's, with the rank and the weights of `grid`."""
+    return factorize(ln_sigma, rank=grid.rank, meta=meta, weight=_weight(grid.pressures))
 
 
 def _weight(pressure: np.ndarray) -> np.ndarray:
@@ -121,33 +128,44 @@ def _meta(grid: Grid) -> Mapping[str, object]:
     }
 
 
-def _part(work: Path, recipe: ListRecipe, t: int) -> Path:
-    return work / f"{recipe.species}-{recipe.name}-{t:02d}.npy"
+@dataclass(frozen=True)
+class _Task:
+    """One list; `stem` is the path of its finished parts without the number of the temperature."""
+
+    data: Path
+    recipe: ListRecipe
+    grid: Grid
+    stem: Path
+
+    def part(self, t: int) -> Path:
+        return self.stem.with_name(f"{self.stem.name}-{t:02d}.npy")
 
 
-def _compute(data: Path, work: Path, grid: Grid, recipes: Sequence[ListRecipe], workers: int) -> None:
+def _stem(work: Path, data: Path, recipe: ListRecipe, grid: Grid) -> Path:
+    """Name the parts of a list by its files, its recipe, the grid, the code and the libraries that sum it."""
+    files = {file.name: file_digest(file) for file in recipe.maker.files(data)}
+    nodes = [grid.points, *grid.window, *grid.log_pressure, *grid.temperature]  # not the rank: it comes after
+    return work / f"{recipe.species}-{recipe.name}-{digest([repr(recipe), files, nodes, code_identity()])}"
+
+
+def _compute(lists: Sequence[_Task], workers: int) -> None:
     """Evaluate all missing (list, temperature) tasks, several processes at once."""
-    tasks = [(i, t) for i, r in enumerate(recipes) for t in range(grid.temperatures.size)]
-    missing = [(i, t) for i, t in tasks if not _part(work, recipes[i], t).exists()]
+    tasks = [(task, t) for task in lists for t in range(task.grid.temperatures.size)]
+    missing = [(task, t) for task, t in tasks if not task.part(t).exists()]
     with progress("cross sections", len(tasks), unit="tables", done=len(tasks) - len(missing)) as advance:
-        for _ in _run(data, work, grid, recipes, missing, workers):
+        for _ in _run(missing, workers):
             advance()
 
 
-def _run(
-    data: Path, work: Path, grid: Grid, recipes: Sequence[ListRecipe], missing: list[tuple[int, int]], workers: int
-) -> Iterator[None]:
+def _run(missing: Sequence[tuple[_Task, int]], workers: int) -> Iterator[None]:
     if workers == 1:
-        for i, t in missing:
-            yield _task(data, work, grid, recipes[i], t)
+        for task, t in missing:
+            yield _solve(task, t)
         return
     # spawn: a forked numba or JAX may hang on its own threads
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-        jobs = [
-            pool.submit(_packaged_task, data, work, grid, (recipes[i].species, recipes[i].name), t) for i, t in missing
-        ]
-        for job in as_completed(jobs):
+        for job in as_completed([pool.submit(_solve, task, t) for task, t in missing]):
             yield job.result()
 
 
@@ -157,24 +175,18 @@ def _one_thread() -> None:
     numba.set_num_threads(1)
 
 
-def _packaged_task(data: Path, work: Path, grid: Grid, which: tuple[str, str], t: int) -> None:
-    """Run one task of the packaged recipes, found by name: their closures do not pickle."""
-    recipe = next(r for r in PACKAGED_LISTS if (r.species, r.name) == which)
-    _task(data, work, grid, recipe, t)
+_assembled: dict[Path, SourceList] = {}
 
 
-_assembled: dict[tuple[str, str], SourceList] = {}
-
-
-def _task(data: Path, work: Path, grid: Grid, recipe: ListRecipe, t: int) -> None:
+def _solve(task: _Task, t: int) -> None:
     """Ln sigma of one list at one temperature for all pressures, kept as a file."""
-    key = (recipe.species, recipe.name)
-    if key not in _assembled:
+    grid = task.grid
+    if task.stem not in _assembled:
         _assembled.clear()  # one list at a time in memory
-        _assembled[key] = recipe.assemble(data, grid.temperatures)
-    source, temperature = _assembled[key], float(grid.temperatures[t])
+        _assembled[task.stem] = task.recipe.maker.assemble(task.data, grid.temperatures)
+    source, temperature = _assembled[task.stem], float(grid.temperatures[t])
     rows = [source.cross_section(grid.nu, temperature, float(p)) for p in grid.pressures]
-    with written_whole(_part(work, recipe, t)) as part, part.open("wb") as stream:
+    with written_whole(task.part(t)) as part, part.open("wb") as stream:
         np.save(stream, np.log(np.asarray(rows) + FLOOR).astype(np.float32))
 
 
