@@ -1,6 +1,7 @@
 # demo, test, lint, bench: each makes .venv on first use and is quick when nothing changed.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
+EXTRAS ?= build,cluster,reference,gpu,dev
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -20,7 +21,7 @@ $(RUNTIME): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(RUNTIME)
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[build,cluster,reference,gpu,dev]"
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
 demo: $(RUNTIME)

@@ -1,10 +1,14 @@
 """The map onto the prior box: Jacobian, normalization, walls."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from kappaflow.errors import UserError
+from kappaflow.inference import flow as flow_module
 from kappaflow.inference.box import MAPS
 from kappaflow.inference.flow import BoundedFlow
 from kappaflow.inference.incremental import IncrementalSampler
@@ -78,3 +82,10 @@ def test_under_a_uniform_prior_the_probit_variable_is_normal_and_the_logistic_on
     assert stats.kstest(probit, "norm").pvalue > 0.01
     assert (np.abs(probit) > 5).mean() < 1e-4
     assert (np.abs(logistic) > 5).mean() == pytest.approx(2 / (1 + np.exp(5)), rel=0.1)  # 1.3 %
+
+
+@pytest.mark.parametrize("other", [{"slope": 1e-2}, {"residual": True}])
+def test_a_flow_that_zuko_builds_otherwise_is_refused_not_misread(other, monkeypatch):
+    monkeypatch.setattr(flow_module, "NSF", partial(flow_module.NSF, **other))
+    with pytest.raises(UserError, match=r"zuko .* pip install 'zuko>=1.6,<1.7'"):
+        bounded("logistic")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 
 import torch
+import zuko
 from torch import Tensor, nn
 from zuko.flows import NSF
+from zuko.nn import MaskedLinear
 
+from kappaflow.errors import UserError
 from kappaflow.inference.box import MAPS
 from kappaflow.inference.recipes import Flow
-from kappaflow.inference.spline import spline
+from kappaflow.inference.spline import spline, standard_splines
 
 __all__ = ["BoundedFlow", "log_density"]
 
@@ -47,6 +50,17 @@ def log_density(nsf: NSF, v: Tensor, context: Tensor) -> Tensor:
     return total - 0.5 * v.square().sum(0) - 0.5 * d * math.log(2 * math.pi)
 
 
+def _refuse_another_layout(nsf: NSF) -> None:
+    """Stop where zuko's NSF is not what `log_density` evaluates, rather than return a wrong density."""
+    for transform in nsf.transform.transforms:  # type: ignore[union-attr]
+        masked = [isinstance(layer, MaskedLinear) for layer in transform.hyper]  # type: ignore[union-attr,arg-type]
+        if masked != [True, False, True, False, True] or not standard_splines(transform):
+            raise UserError(
+                f"zuko {zuko.__version__}: its neural spline flow is not built like that of the versions kappaflow "
+                "evaluates; run `python -m pip install 'zuko>=1.6,<1.7'`"
+            )
+
+
 class BoundedFlow(nn.Module):
     """p(t | context) on the unit cube of D parameters: NSF of the flow variable, mapped with its Jacobian."""
 
@@ -56,6 +70,8 @@ class BoundedFlow(nn.Module):
         self.map = MAPS[config.box]
         self.nsf = NSF(features, context, bins=config.bins, transforms=config.transforms, hidden_features=config.hidden)
         self._fast = len(config.hidden) == 2 and features > 1
+        if self._fast:
+            _refuse_another_layout(self.nsf)
 
     def variable(self, t: Tensor) -> Tensor:
         """Take the unit cube to the flow variable, in the precision of the network."""

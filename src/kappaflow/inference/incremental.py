@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,10 +23,9 @@ from torch import Tensor, nn
 from zuko.flows import MAF
 from zuko.flows.autoregressive import MaskedAutoregressiveTransform
 from zuko.nn import MaskedLinear, Residual
-from zuko.transforms import MonotonicRQSTransform
 from zuko.utils import unpack
 
-from kappaflow.inference.spline import BOUND, SLOPE, inverse_rows, solve
+from kappaflow.inference.spline import BOUND, inverse_rows, solve, standard_splines
 
 __all__ = ["IncrementalSampler", "same_masks"]
 
@@ -38,7 +36,7 @@ ROWS = 8192  # draws that go through together: what fits in the caches of one co
 class _Linear:
     """A stacked masked layer, its units and inputs sorted by generation, cut into the pieces of each generation."""
 
-    weights: tuple[Tensor, ...]  # (M, new units, inputs known then), masked, one a generation
+    weights: tuple[Tensor, ...]  # (M, new units, inputs known then), masked, one per generation
     bias: Tensor  # (M, units, 1)
     stops: tuple[int, ...]  # units known at generations 0, 1, ...: [0:stops[g]]
     activation: Callable[[Tensor], Any] | None = None  # in place
@@ -94,7 +92,7 @@ class _Transform:
     def __init__(self, members: Sequence[MaskedAutoregressiveTransform], features: int) -> None:
         first = members[0]
         self.features, self.total = features, first.total
-        self.univariate, self.shapes, self.splines = first.univariate, first.shapes, _standard_splines(first)
+        self.univariate, self.shapes, self.splines = first.univariate, first.shapes, standard_splines(first)
         flat = [_flatten(m.hyper) for m in members]
         reach = _reach(flat[0])  # (outputs, inputs): what really depends on what, through all layers
         depends = reach[:, :features].view(features, self.total, features).any(dim=1)
@@ -242,12 +240,6 @@ def _reach(flat: list[Any]) -> Tensor:
             reach = ((reach + marks.pop()) > 0).float()
     assert reach is not None
     return reach > 0
-
-
-def _standard_splines(transform: MaskedAutoregressiveTransform) -> bool:
-    """Whether the univariate transform is the one that `spline` writes out: zuko's, bound 5, slope 1e-3."""
-    make = transform.univariate
-    return isinstance(make, partial) and make.func is MonotonicRQSTransform and make.keywords == {"slope": SLOPE}
 
 
 def same_masks(a: MAF, b: MAF) -> bool:

@@ -20,17 +20,25 @@ Durkan et al. 2019, Neural Spline Flows, https://arxiv.org/abs/1906.04032
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from zuko.transforms import MonotonicRQSTransform
 
-__all__ = ["BOUND", "SLOPE", "inverse_rows", "solve", "spline", "spline_inverse"]
+__all__ = ["BOUND", "SLOPE", "inverse_rows", "solve", "spline", "spline_inverse", "standard_splines"]
 
 BOUND = 5.0  # the spline's domain and codomain are [-BOUND, BOUND]; outside it is the identity
 SLOPE = 1e-3  # the smallest slope
 _A = 1 / abs(math.log(SLOPE))
+
+
+def standard_splines(transform: Any) -> bool:
+    """Whether the univariate maps of a zuko transform are the ones written out here: bound 5, slope 1e-3."""
+    make = transform.univariate
+    return isinstance(make, partial) and make.func is MonotonicRQSTransform and make.keywords == {"slope": SLOPE}
 
 
 def _knots(phi: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
