@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from kappaflow.build.sources.fastchem import Solver, find_data
+from kappaflow.model.prepare import hermite, on_device, prepare_chemistry
 from kappaflow.parameters import INDEX, SPECIES, bounds
 from kappaflow.physics.composition import EquilibriumTable, equilibrium, quenched_composition
-from kappaflow.physics.temperature import hermite, profile
+from kappaflow.physics.temperature import Hermite, profile
 from kappaflow.tables.chemistry import load_chemistry
 
 LAYERS = 60
@@ -33,7 +34,7 @@ def prior_points(rng, n, box):
     if box:
         temperature = rng.uniform(150.0, 3500.0, (n, LAYERS))
     else:
-        at = jax.tree.map(jnp.asarray, hermite(log_pressure))
+        at = on_device(Hermite, hermite(log_pressure))
         knots = jnp.asarray(theta[:, INDEX["T1"] : INDEX["T5"] + 1])
         temperature = np.asarray(jax.vmap(lambda k: profile(k, at))(knots), float)
     return theta, log_pressure, rng.integers(0, LAYERS, n), temperature
@@ -67,7 +68,7 @@ def measure(points, seed, box):
     rng = np.random.default_rng(seed)
     theta, log_pressure, layer, temperature = prior_points(rng, points, box)
     packaged = load_chemistry()
-    table = EquilibriumTable(**jax.tree.map(jnp.asarray, packaged.at_layers(log_pressure)))
+    table = on_device(EquilibriumTable, prepare_chemistry(packaged, log_pressure))
     single = jax.jit(lambda T, co, mh: equilibrium(table, T, co, mh)[0])
     guess = np.stack(
         [

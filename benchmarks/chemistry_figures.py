@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from kappaflow.build.sources.fastchem import Solver, find_data
+from kappaflow.model.prepare import on_device, prepare_chemistry
 from kappaflow.parameters import SPECIES
 from kappaflow.physics.composition import EquilibriumTable, equilibrium, quenched_composition
 from kappaflow.tables.chemistry import load_chemistry
@@ -26,7 +27,7 @@ MATTERS = -8.0
 
 
 def at_layers(log_pressure):
-    return EquilibriumTable(**jax.tree.map(jnp.asarray, load_chemistry().at_layers(np.asarray(log_pressure))))
+    return on_device(EquilibriumTable, prepare_chemistry(load_chemistry(), np.asarray(log_pressure)))
 
 
 def lookup(log_pressure, temperature, co=0.55, mh=0.0):

@@ -17,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from kappaflow.model.line_terms import temperature_grid
+from kappaflow.model.prepare import on_device, prepare_cia
 from kappaflow.parameters import SPECIES
-from kappaflow.physics.absorption import temperature_grid, temperature_weights
+from kappaflow.physics.absorption import TemperatureGrid, temperature_weights
 from kappaflow.physics.cloud import Air
 from kappaflow.physics.continuum import CIATable
 from kappaflow.physics.emission import cia_depth, column_density
@@ -78,9 +80,10 @@ def ours(pressure, profile, gravity, layers):
     air = Air(*(jnp.asarray(x) for x in (10**centre_log, ratio, temperature, mu)))
     ln_column = column_density(air, jnp.log10(gravity))
     ln_vmr = jnp.log(jnp.asarray([*(np.zeros(layers) + 1e-40 for _ in SPECIES), mole["H2"], mole["He"]]))
-    cia = CIATable(**{k: jnp.asarray(v) for k, v in load_cia().arrays().items()})
+    cia = on_device(CIATable, prepare_cia(load_cia()))
     dtau = np.array(cia_depth(cia, air, ln_vmr, ln_column, jnp.asarray(table.nu)))
-    weights = np.asarray(temperature_weights(temperature_grid(table.temperature), jnp.asarray(temperature)))
+    grid = on_device(TemperatureGrid, temperature_grid(table.temperature))
+    weights = np.asarray(temperature_weights(grid, jnp.asarray(temperature)))
     for species in SPECIES:
         name = next(iter(table.lists[species]))
         for chunk in np.array_split(np.arange(layers), 8):  # a few layers at a time: all would be gigabytes

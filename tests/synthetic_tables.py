@@ -3,7 +3,6 @@
 import numpy as np
 
 from kappaflow.parameters import SPECIES
-from kappaflow.physics.composition import EquilibriumTable
 from kappaflow.tables.opacity import LineList, OpacityTable
 
 LISTS = {s: ("base", "alternative") if s in ("H2O", "CH4", "CO", "CO2") else ("base",) for s in SPECIES}
@@ -35,11 +34,11 @@ def opacity_table(points=1000, lines=300, seed=0):
 def chemistry_table(layers):
     """The same composition everywhere, in the shape that the lookup wants."""
     values = np.broadcast_to(np.array(VMR), (6, 8, layers, 10, 8)).copy()
-    return EquilibriumTable(
-        values,
-        np.linspace(0.1, 1.5, 6),
-        np.array([-1.0, 0.5]),
-        np.array([np.log(350.0), 0.3]),
-        np.array([1.34, 0.013, 0.007]),
-        np.array(0.085),
-    )
+    return {
+        "coefficients": values,
+        "co": np.linspace(0.1, 1.5, 6),
+        "mh_grid": np.array([-1.0, 0.5]),
+        "x_grid": np.array([np.log(350.0), 0.3]),
+        "mass": np.array([1.34, 0.013, 0.007]),
+        "he": np.array(0.085),
+    }

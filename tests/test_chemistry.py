@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kappaflow.model.prepare import on_device, prepare_chemistry
 from kappaflow.parameters import INDEX, SPECIES, bounds
 from kappaflow.physics.composition import (
     GASES,
@@ -27,7 +28,7 @@ O_SOLAR, S_SOLAR, HE_SOLAR = 10**-3.31, 10**-4.88, 10**-1.07  # Asplund et al. 2
 
 @pytest.fixture(scope="module")
 def table():
-    return EquilibriumTable(**jax.tree.map(jnp.asarray, load_chemistry().at_layers(LOG_PRESSURE)))
+    return on_device(EquilibriumTable, prepare_chemistry(load_chemistry(), LOG_PRESSURE))
 
 
 def vmr(table, T, co=0.55, mh=0.0):
@@ -104,7 +105,7 @@ def test_outside_the_table_the_edge_is_used(table):
 
 def test_the_table_is_met_at_its_nodes():
     packaged = load_chemistry()
-    nodes = EquilibriumTable(**jax.tree.map(jnp.asarray, packaged.at_layers(packaged.log_pressure)))
+    nodes = on_device(EquilibriumTable, prepare_chemistry(packaged, packaged.log_pressure))
     for c, m in ((3, 1), (packaged.co.size // 2, 4), (packaged.co.size - 2, 0)):
         for t in (5, 20, 40):
             T = jnp.full(packaged.log_pressure.size, packaged.temperature[t], jnp.float32)

@@ -5,7 +5,6 @@ import sys
 from importlib import resources
 
 import h5py
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from kappaflow.build.sources import fastchem
 from kappaflow.build.tables import chemistry_table as build
 from kappaflow.errors import UserError
+from kappaflow.model.prepare import on_device, prepare_chemistry
 from kappaflow.physics.composition import EquilibriumTable, equilibrium
 from kappaflow.tables.chemistry import FLOOR, ChemistryTable, load_chemistry, quantized, save_chemistry
 
@@ -193,7 +193,12 @@ def test_a_damaged_table_is_refused(tmp_path, damage):
                 del file["steps/CO2"]
             else:
                 file["co"][0] = 0.11
-    expected = {"text": "not a chemistry table", "schema": "schema", "missing": "not a chemistry", "number": "digest"}
+    expected = {
+        "text": "not a complete chemistry table",
+        "schema": "schema",
+        "missing": "not a complete",
+        "number": "digest",
+    }
     with pytest.raises(UserError, match=expected[damage]):
         load_chemistry(path)
 
@@ -219,7 +224,7 @@ def test_the_packaged_table_is_within_a_tenth_of_a_dex_of_live_fastchem():
     pytest.importorskip("pyfastchem", reason="the `build` extra is not installed")
     rng = np.random.default_rng(11)
     log_pressure = np.sort(rng.uniform(-5.0, 3.0, 12))
-    table = EquilibriumTable(**jax.tree.map(jnp.asarray, load_chemistry().at_layers(log_pressure)))
+    table = on_device(EquilibriumTable, prepare_chemistry(load_chemistry(), log_pressure))
     errors = []
     for _ in range(10):
         co, mh = rng.uniform(0.1, 1.5), rng.uniform(-1.0, 1.5)

@@ -12,6 +12,7 @@ import pytest
 
 from kappaflow.build.tables.cia_table import LOSCHMIDT, NU, TEMPERATURE, build_cia, read_borysow, read_petitradtrans
 from kappaflow.errors import UserError
+from kappaflow.model.prepare import on_device, prepare_cia
 from kappaflow.physics.continuum import CIATable, ln_cia
 from kappaflow.tables.cia import FAMILIES, PAIRS, CIAFamilies, load_cia, save_cia
 
@@ -26,7 +27,7 @@ def packaged():
 
 @pytest.fixture(scope="module")
 def table(packaged):
-    return CIATable(**jax.tree.map(jnp.asarray, packaged.arrays("borysow")))
+    return on_device(CIATable, prepare_cia(packaged))
 
 
 @needs_data
@@ -101,7 +102,7 @@ def test_the_gradient_in_temperature_agrees_with_a_finite_difference(table):
 
 def test_an_unknown_family_is_named_with_the_known_ones(packaged):
     with pytest.raises(UserError, match="borysow, petitradtrans"):
-        packaged.arrays("hitran")
+        prepare_cia(packaged, "hitran")
 
 
 BORYSOW = """# made up
@@ -163,5 +164,5 @@ def test_a_damaged_table_is_refused(tmp_path, damage):
                 file.attrs["schema"] = "x"
             else:
                 file["nu"][0] = 9.0
-    with pytest.raises(UserError, match={"text": "not a CIA", "schema": "schema", "number": "digest"}[damage]):
+    with pytest.raises(UserError, match={"text": "not a complete CIA", "schema": "schema", "number": "digest"}[damage]):
         load_cia(tmp_path / "c.h5")

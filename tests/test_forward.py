@@ -8,9 +8,9 @@ from synthetic_tables import chemistry_table, opacity_table
 
 import kappaflow as kf
 from kappaflow.errors import UserError
-from kappaflow.model.forward import assemble
+from kappaflow.model import ForwardModel
+from kappaflow.model.prepare import prepare, prepare_cia
 from kappaflow.parameters import INDEX, PARAMETERS, SPECIES, bounds
-from kappaflow.physics.continuum import CIATable
 from kappaflow.physics.emission import spectrum
 from kappaflow.presets import preset
 from kappaflow.tables.cia import load_cia
@@ -21,8 +21,12 @@ SIZES = preset("tiny").model_copy(update={"stride": 1})
 
 @pytest.fixture(scope="module")
 def model():
-    cia = CIATable(**load_cia().arrays())
-    return assemble(opacity_table(), chemistry_table(SIZES.layers), cia, SIZES)
+    return made_of(opacity_table())
+
+
+def made_of(opacity, broadening=(1.0, 0.0)):
+    chemistry = chemistry_table(SIZES.layers)
+    return ForwardModel.of(prepare(opacity, chemistry, prepare_cia(load_cia()), SIZES, broadening))
 
 
 def draws(n, seed=0):
@@ -71,7 +75,7 @@ def test_a_constant_field_on_every_species_is_the_opacity_scaled(model):
     for names in strong.lists.values():
         for entry in names.values():
             entry.mean[:] += np.log(2)
-    other = assemble(strong, chemistry_table(SIZES.layers), CIATable(**load_cia().arrays()), SIZES)
+    other = made_of(strong)
     field = np.zeros((6, 9))
     field[:, 0] = np.log(2)
     np.testing.assert_allclose(model(THETA, field=field), other(THETA), rtol=1e-4)
@@ -101,8 +105,7 @@ def test_lists_are_chosen_by_name_or_by_index(model):
 
 def test_wider_lines_change_the_spectrum(model):
     table = opacity_table()
-    cia = CIATable(**load_cia().arrays())
-    wide = assemble(table, chemistry_table(SIZES.layers), cia, SIZES, (1.3, -0.15))
+    wide = made_of(table, (1.3, -0.15))
     assert not np.allclose(wide(THETA), model(THETA), rtol=1e-3)
     assert wide.digest != model.digest
 

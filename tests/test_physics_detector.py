@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from kappaflow.instrument import GAP, PIXEL, WINDOW, on_nrs2, pixel_grid, resolving_power
-from kappaflow.physics.detector import KM, detector, doppler_kernel, observe, rotation_rule
+from kappaflow.model.detector_matrix import prepare_detector, rotation_rule
+from kappaflow.model.prepare import on_device
+from kappaflow.physics.detector import KM, Detector, doppler_kernel, observe
 
 DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data"))
 NU = np.geomspace(1850.0, 3550.0, 20_000)
 WAVE = 1e4 / NU
-PARTS = detector(NU, 1)
+PARTS = on_device(Detector, prepare_detector(NU, 1))
 
 
 def seen(flux, v_r=0.0, v_sin_i=0.0, parts=PARTS):

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from kappaflow.physics.absorption import block_grid, reduce_rank, temperature_grid, temperature_weights
+from kappaflow.model.line_terms import block_grid, reduce_rank, temperature_grid
+from kappaflow.model.prepare import on_device
+from kappaflow.physics.absorption import TemperatureGrid, temperature_weights
 from kappaflow.physics.transfer import planck
 from kappaflow.tables.field_prior import fourier_basis
 
 NODES = np.geomspace(150.0, 2000.0, 16)
-GRID = temperature_grid(NODES)
+GRID = on_device(TemperatureGrid, temperature_grid(NODES))
 
 
 def test_the_weights_are_a_cubic_spline_in_ln_t():

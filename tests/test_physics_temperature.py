@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 from scipy.interpolate import PchipInterpolator
 
+from kappaflow.model.prepare import hermite, on_device
 from kappaflow.parameters import KNOT_LOG_PRESSURE
-from kappaflow.physics.temperature import hermite, profile
+from kappaflow.physics.temperature import Hermite, profile
 
 LOG_P = np.linspace(-5, 3, 81)
-AT = hermite(LOG_P)
+AT = on_device(Hermite, hermite(LOG_P))
 KNOTS = st.tuples(*(st.floats(lo, hi) for lo, hi in ((150, 1500), (200, 2000), (300, 2500), (500, 3000), (800, 3500))))
 run = jax.jit(profile)
 

@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 # Each module has `register(app)`. They import what is heavy inside their functions, so that --help is quick.
-_COMMANDS: tuple[str, ...] = ("demo", "retrieve", "simulate", "train", "calibrate", "opacity", "chemistry")
+_COMMANDS: tuple[str, ...] = ("demo", "retrieve", "simulate", "train", "calibrate", "opacity", "chemistry", "cache")
 
 for _name in _COMMANDS:
     importlib.import_module(f"kappaflow.cli.{_name}_command").register(app)

@@ -1,4 +1,4 @@
-"""The public forward model: packaged tables in, checked parameters in, spectra out; NumPy on both sides."""
+"""The public forward model: prepared tables and checked parameters in, spectra out; NumPy on both sides."""
 
 from __future__ import annotations
 
@@ -15,26 +15,19 @@ from numpy.typing import ArrayLike
 
 from kappaflow.errors import UserError
 from kappaflow.instrument import pixel_grid
-from kappaflow.parameters import COEFFICIENTS, INDEX, KNOT_LOG_PRESSURE, SPECIES, bounds, check_theta
-from kappaflow.physics.absorption import block_grid, negligible, reduce_rank, temperature_grid
-from kappaflow.physics.composition import EquilibriumTable
-from kappaflow.physics.continuum import CIATable
-from kappaflow.physics.detector import detector
-from kappaflow.physics.emission import Layers, LineTables, Tables, clamped_layers, spectra
-from kappaflow.physics.temperature import hermite
+from kappaflow.model.cache import cached, prepared_key
+from kappaflow.model.prepare import Prepared, layer_centres, on_device, prepare, prepare_chemistry, prepare_cia
+from kappaflow.parameters import COEFFICIENTS, SPECIES, check_theta
+from kappaflow.physics.emission import Tables, clamped_layers, spectra
 from kappaflow.presets import Preset
 from kappaflow.presets import preset as preset_named
-from kappaflow.storage import digest, digest_arrays
+from kappaflow.storage import digest
 from kappaflow.tables.chemistry import load_chemistry
 from kappaflow.tables.cia import load_cia
-from kappaflow.tables.field_prior import fourier_basis
 from kappaflow.tables.opacity import OpacityTable, load_opacity
 
-__all__ = ["ForwardModel", "assemble", "layer_centres"]
+__all__ = ["ForwardModel"]
 
-TOP, BOTTOM = -5.0, 3.0  # log10(P/bar)
-VERSION = 1  # raise it when a change of the physics changes spectra
-TERMS = 14  # functions of temperature kept per list and layer
 CHUNK = 64  # spectra computed together: enough to reuse the table, few enough to stay in cache
 SIZES = (1, 8, CHUNK)  # batch sizes that are compiled; others are padded to the next
 
@@ -43,7 +36,7 @@ Lists = Mapping[str, str] | Sequence[int] | np.ndarray | None
 
 @dataclass(frozen=True)
 class ForwardModel:
-    """Fifteen parameters to a noise-free JWST/NIRSpec G395H spectrum.
+    """Parameters to a noise-free JWST/NIRSpec G395H spectrum.
 
     Fluxes are flux densities in mJy at 10 pc: multiply by (10 pc / d)^2 for another distance.
 
@@ -85,17 +78,28 @@ class ForwardModel:
         """
         sizes = preset_named(preset) if isinstance(preset, str) else preset
         scale = _check_broadening(broadening)
-        family = CIATable(**_arrays(load_cia().arrays(cia)))
-        table = opacity if isinstance(opacity, OpacityTable) else load_opacity(opacity)
-        chemistry = EquilibriumTable(**_arrays(load_chemistry().at_layers(layer_centres(sizes))))
-        return assemble(table, chemistry, family, sizes, scale)
+
+        def make() -> Prepared:
+            table = opacity if isinstance(opacity, OpacityTable) else load_opacity(opacity)
+            chemistry = prepare_chemistry(load_chemistry(), layer_centres(sizes))
+            return prepare(table, chemistry, prepare_cia(load_cia(), cia), sizes, scale)
+
+        if isinstance(opacity, OpacityTable):  # made here and perhaps never again: not worth a place on the disk
+            return cls.of(make())
+        return cls.of(cached(prepared_key(opacity, sizes, scale, cia), make))
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> ForwardModel:
+        """Make the model of `prepared` arrays."""
+        low, high = pixel_grid(prepared.meta["sizes"]["pixel_bin"])
+        return cls(on_device(Tables, prepared.arrays), prepared.names, 0.5 * (low + high), prepared.meta)
 
     def __call__(self, theta: ArrayLike, field: ArrayLike | None = None, lists: Lists = None) -> np.ndarray:
-        """Spectra [mJy at 10 pc], shape (..., pixel), float32, of `theta` (..., 15).
+        """Spectra [mJy at 10 pc], shape (..., pixel), float32, of `theta` (..., parameter).
 
-        `field`: perturbation coefficients, (..., 6, 9) or (..., 54), broadcast against `theta`; none is the identity.
-        `lists`: the line list of each species, as {"H2O": "name"} (the base elsewhere) or six indices; one choice for
-        all spectra, or one a spectrum as indices (..., 6).
+        `field`: perturbation coefficients, (..., species, 9) or (..., species * 9), broadcast against `theta`; none is
+        the identity. `lists`: the line list of each species, as {"H2O": "name"} (the base elsewhere) or as indices in
+        the order of SPECIES; one choice for all spectra, or one per spectrum as indices (..., species).
         """
         values = check_theta(theta)
         coefficients = self._check_field(field, values.shape[:-1])
@@ -146,7 +150,7 @@ class ForwardModel:
         return digest(dict(self.meta))
 
     def list_indices(self, lists: Mapping[str, str]) -> np.ndarray:
-        """Six indices of the named lists; species not named keep their base."""
+        """Return the indices of the named lists, one per species; species not named keep their base."""
         for species in lists:
             if species not in self.names:
                 raise UserError(f"lists: no species {species!r}; the table has {', '.join(self.names)}")
@@ -166,8 +170,8 @@ class ForwardModel:
         rows = np.asarray(lists)
         if rows.shape not in ((len(SPECIES),), (*batch, len(SPECIES))) or rows.dtype.kind not in "iu":
             raise UserError(
-                f"lists: shape {rows.shape}, type {rows.dtype}; expected {{species: name}} or integers of shape (6,) "
-                f"or {(*batch, len(SPECIES))}, in the order {', '.join(SPECIES)}"
+                f"lists: shape {rows.shape}, type {rows.dtype}; expected {{species: name}} or integers of shape "
+                f"{(len(SPECIES),)} or {(*batch, len(SPECIES))}, in the order {', '.join(SPECIES)}"
             )
         for i, (species, names) in enumerate(self.names.items()):
             bad = (rows[..., i] < 0) | (rows[..., i] >= len(names))
@@ -188,8 +192,8 @@ class ForwardModel:
             values = np.broadcast_to(values, (*batch, *shape))
         except ValueError:
             raise UserError(
-                f"field: shape {np.shape(field)}; expected {(*batch, 6, 9)} or {(*batch, 54)}: per species "
-                f"({', '.join(SPECIES)}) c0, a1..a4, b1..b4"
+                f"field: shape {np.shape(field)}; expected {(*batch, *shape)} or "
+                f"{(*batch, shape[0] * shape[1])}: per species ({', '.join(SPECIES)}) c0, a1..a4, b1..b4"
             ) from None
         if not np.isfinite(values).all():
             raise UserError("field: coefficients must be finite; found NaN or infinity")
@@ -197,10 +201,6 @@ class ForwardModel:
 
 
 _compiled = jax.jit(spectra)
-
-
-def _arrays(fields: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(values) for name, values in fields.items()}
 
 
 def _check_broadening(broadening: tuple[float, float]) -> tuple[float, float]:
@@ -211,98 +211,3 @@ def _check_broadening(broadening: tuple[float, float]) -> tuple[float, float]:
             "and a shift of the temperature exponents in [-1, 1]"
         )
     return scale, shift
-
-
-def assemble(
-    opacity: OpacityTable,
-    chemistry: EquilibriumTable,
-    cia: CIATable,
-    sizes: Preset,
-    broadening: tuple[float, float] = (1.0, 0.0),
-) -> ForwardModel:
-    """Prepare the model for the layers, points and pixels of `sizes`; `chemistry` is at `layer_centres(sizes)`."""
-    levels = np.linspace(TOP, BOTTOM, sizes.layers + 1)
-    centres = layer_centres(sizes)
-    tables = Tables(
-        layers=_layers(centres, levels),
-        lines=_lines(opacity, centres, sizes.stride, broadening),
-        chemistry=chemistry,
-        cia=cia,
-        detector=detector(opacity.nu[:: sizes.stride], sizes.pixel_bin),
-    )
-    low, high = pixel_grid(sizes.pixel_bin)
-    small = jax.tree.leaves((chemistry, cia))
-    meta = {
-        "model": VERSION,
-        "sizes": sizes.model_dump(include={"stride", "layers", "pixel_bin"}),
-        "opacity": opacity.digest,
-        "broadening": list(broadening),
-        "chemistry and cia": digest_arrays({f"{i:02d}": np.asarray(a) for i, a in enumerate(small)}),
-    }
-    return ForwardModel(
-        tables=jax.tree.map(_single, tables),
-        names={s: tuple(opacity.lists[s]) for s in SPECIES},
-        wavelength=0.5 * (low + high),
-        meta=meta,
-    )
-
-
-def layer_centres(sizes: Preset) -> np.ndarray:
-    """log10(P/bar) at the logarithmic centres of the layers, top first."""
-    levels = np.linspace(TOP, BOTTOM, sizes.layers + 1)
-    return 0.5 * (levels[1:] + levels[:-1])
-
-
-def _single(array: jax.Array) -> jax.Array:
-    """Single precision, also where another part of the program has switched JAX to double."""
-    return jnp.asarray(array, jnp.float32 if array.dtype.kind == "f" else jnp.int32)
-
-
-def _layers(centres: np.ndarray, levels: np.ndarray) -> Layers:
-    log_ratio = np.diff(levels) * np.log(10.0)
-    return Layers(jnp.asarray(10.0**centres), jnp.asarray(log_ratio), hermite(centres), hermite(levels))
-
-
-def _lines(opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broadening: tuple[float, float]) -> LineTables:
-    nu = opacity.nu[::stride]
-    blocks = block_grid(nu, points=512 if nu.size > 4000 else 128)
-    count, points = blocks.nu.shape
-    names = [(s, name) for s in SPECIES for name in opacity.lists[s]]
-    terms = min(TERMS, opacity.temperature.size)
-    basis = np.empty((count, log_pressure.size, len(names), terms, points), np.float32)
-    loadings = []
-    floor = negligible(log_pressure).astype(np.float32)[:, None, None]
-    weights = _likely(log_pressure, opacity.temperature)
-    for row, (species, name) in enumerate(names):
-        ln_sigma = opacity.ln_sigma(species, name, log_pressure, stride=stride, broadening=broadening)
-        # What no column of the prior can show is levelled off, so that the few terms go to what can be seen.
-        ln_sigma = np.logaddexp(ln_sigma, floor)
-        loading, reduced = reduce_rank(ln_sigma, terms, weights)
-        loadings.append(loading)
-        basis[:, :, row] = np.moveaxis(_cut(reduced, count, points), 2, 0)
-    sizes = [len(opacity.lists[s]) for s in SPECIES]
-    return LineTables(
-        grid=temperature_grid(opacity.temperature),
-        first=jnp.asarray(np.cumsum([0, *sizes[:-1]])),
-        loading=jnp.asarray(np.stack(loadings)),
-        basis=jnp.asarray(basis),
-        fourier=jnp.asarray(np.moveaxis(_cut(fourier_basis(nu), count, points), 1, 0)),
-        nodes=jnp.asarray(blocks.nodes),
-        between=jnp.asarray(blocks.between),
-    )
-
-
-def _likely(log_pressure: np.ndarray, temperature: np.ndarray) -> np.ndarray:
-    """Weight (layer, T) of an error: 1 at temperatures that the prior reaches in a layer, 0.1 below them."""
-    low, _ = bounds()
-    coldest = low[INDEX["T1"] : INDEX["T5"] + 1]
-    # The profile stays between neighbouring knots, so the upper of the two bounds a layer from below.
-    knot = np.clip(np.searchsorted(KNOT_LOG_PRESSURE, log_pressure, side="right") - 1, 0, coldest.size - 2)
-    return np.where(temperature >= 0.85 * coldest[knot][:, None], 1.0, 0.1)
-
-
-def _cut(array: np.ndarray, count: int, points: int) -> np.ndarray:
-    """Cut the last axis into `count` blocks of `points`, the last filled with the edge value, which no pixel sees."""
-    missing = count * points - array.shape[-1]
-    padded = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)], mode="edge")
-    return padded.reshape(*array.shape[:-1], count, points)

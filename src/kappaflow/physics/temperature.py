@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kappaflow.parameters import KNOT_LOG_PRESSURE
 
-__all__ = ["Hermite", "hermite", "profile"]
+__all__ = ["SPACING", "Hermite", "profile"]
 
-KNOTS = np.array(KNOT_LOG_PRESSURE)
-SPACING = float(KNOTS[1] - KNOTS[0])  # dex; the slopes below assume equal spacing
+SPACING = KNOT_LOG_PRESSURE[1] - KNOT_LOG_PRESSURE[0]  # dex; the slopes below assume equal spacing
 
 
 class Hermite(NamedTuple):
@@ -23,31 +21,12 @@ class Hermite(NamedTuple):
     tangent: Array  # (level, 5)
 
 
-def hermite(log_pressure: np.ndarray) -> Hermite:
-    """Prepare `profile` for `log_pressure` [log10 bar]."""
-    interval = np.clip(np.searchsorted(KNOTS, log_pressure, side="right") - 1, 0, KNOTS.size - 2)
-    t = (np.asarray(log_pressure) - KNOTS[interval]) / SPACING
-    value = np.zeros((t.size, KNOTS.size))
-    tangent = np.zeros_like(value)
-    rows = np.arange(t.size)
-    value[rows, interval] = (1 + 2 * t) * (1 - t) ** 2
-    value[rows, interval + 1] = t**2 * (3 - 2 * t)
-    tangent[rows, interval] = t * (1 - t) ** 2 * SPACING
-    tangent[rows, interval + 1] = t**2 * (t - 1) * SPACING
-    return Hermite(jnp.asarray(value), jnp.asarray(tangent))
-
-
 def profile(knots: Float[Array, " 5"], at: Hermite) -> Float[Array, " level"]:
     """T(P) [K] through `knots` [K] at `KNOT_LOG_PRESSURE`.
 
     Piecewise cubic Hermite with the slopes of Fritsch and Butland: the harmonic mean of the two adjacent secants,
     zero where they differ in sign. It never leaves the interval between two neighbouring knots, so that no overshoot
     can drive a layer below zero kelvin, and it has a continuous first derivative in log P.
-
-    Examples
-    --------
-    >>> float(profile(jnp.array([300.0, 400.0, 500.0, 600.0, 700.0]), hermite(np.array([0.0])))[0])
-    550.0
 
     References
     ----------

@@ -11,8 +11,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -21,11 +19,12 @@ from scipy.interpolate import CubicSpline
 
 from kappaflow.constants import T_REFERENCE
 from kappaflow.errors import UserError
-from kappaflow.storage import digest_arrays, written_whole
+from kappaflow.storage import digest_arrays
+from kappaflow.tables.checked_file import TableFormat
 
-__all__ = ["LineList", "OpacityTable", "factorize", "load_opacity", "save_opacity"]
+__all__ = ["OPACITY", "LineList", "OpacityTable", "factorize", "load_opacity", "save_opacity"]
 
-SCHEMA = "kappaflow-opacity/1"
+AXES = ("nu", "log_pressure", "temperature")
 STEPS = 65535  # 16 bits
 
 
@@ -90,7 +89,7 @@ class OpacityTable:
     @property
     def digest(self) -> str:
         """Digest of every number in the table."""
-        arrays = {"nu": self.nu, "log_pressure": self.log_pressure, "temperature": self.temperature}
+        arrays = {name: getattr(self, name) for name in AXES}
         for species, names in self.lists.items():
             for name, entry in names.items():
                 for part in ("mean", "coefficients", "basis"):
@@ -98,21 +97,16 @@ class OpacityTable:
         return digest_arrays(arrays)
 
 
-def save_opacity(table: OpacityTable, path: str | Path) -> None:
-    """Write `table` to `path`, whole or not at all, rounded to 16 bits; the same table gives the same bytes."""
-    with written_whole(path) as part, h5py.File(part, "w", track_order=True) as file:
-        file.attrs["schema"] = SCHEMA
-        file.attrs["meta"] = json.dumps(table.meta, sort_keys=True)
-        for name in ("nu", "log_pressure", "temperature"):
-            file[name] = getattr(table, name)
-        for species, names in table.lists.items():
-            for name, entry in names.items():
-                group = file.create_group(f"lists/{species}/{name}", track_order=True)
-                group.attrs["meta"] = json.dumps(entry.meta, sort_keys=True)
-                _write_quantized(group, "mean", entry.mean)
-                _write_quantized(group, "basis", entry.basis)
-                group["coefficients"] = entry.coefficients
-        file.attrs["digest"] = _read(file).digest  # of the rounded numbers, which are what a reader gets
+def _write(table: OpacityTable, file: h5py.File) -> None:
+    for name in AXES:
+        file[name] = getattr(table, name)
+    for species, names in table.lists.items():
+        for name, entry in names.items():
+            group = file.create_group(f"lists/{species}/{name}", track_order=True)
+            group.attrs["meta"] = json.dumps(entry.meta, sort_keys=True)
+            _write_quantized(group, "mean", entry.mean)
+            _write_quantized(group, "basis", entry.basis)
+            group["coefficients"] = entry.coefficients
 
 
 def _write_quantized(group: h5py.Group, name: str, values: np.ndarray) -> None:
@@ -163,49 +157,29 @@ def factorize(
     return LineList(mean.astype(np.float32), coefficients, basis.astype(np.float32), meta)
 
 
-def load_opacity(path: str | os.PathLike[str] | None = None) -> OpacityTable:
-    """Load a table; with no `path`, the packaged one."""
-    if path is None:
-        with resources.as_file(resources.files("kappaflow.data") / "opacity.h5") as packaged:
-            return _load(packaged)
-    return _load(Path(path))
-
-
-def _load(path: Path) -> OpacityTable:
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such opacity table; make one with: kappaflow opacity build --data DIR --out {path}"
-        )
-    try:
-        with h5py.File(path) as file:
-            schema = file.attrs.get("schema")
-            if schema != SCHEMA:
-                raise UserError(
-                    f"{path}: schema is {schema!r}; expected {SCHEMA!r}: rebuild it with kappaflow opacity build"
-                )
-            table = _read(file)
-            expected = file.attrs["digest"]
-    except (OSError, KeyError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: not a complete opacity table ({error})") from None
-    if table.digest != expected:
-        raise UserError(
-            f"{path}: digest is {table.digest}; expected {expected}: the file is damaged, rebuild or reinstall it"
-        )
-    return table
-
-
-def _read(file: h5py.File) -> OpacityTable:
+def _read(file: h5py.File, meta: dict[str, Any]) -> OpacityTable:
     lists = {
-        species: {name: _load_list(group) for name, group in names.items()}
+        species: {name: _read_list(group) for name, group in names.items()}
         for species, names in file["lists"].items()  # type: ignore[union-attr]
     }
-    axes = [np.asarray(file[name]) for name in ("nu", "log_pressure", "temperature")]
-    return OpacityTable(*axes, lists, json.loads(file.attrs["meta"]))  # type: ignore[arg-type]
+    nu, log_pressure, temperature = (np.asarray(file[name]) for name in AXES)
+    return OpacityTable(nu, log_pressure, temperature, lists, meta)
 
 
-def _load_list(group: h5py.Group) -> LineList:
+def _read_list(group: h5py.Group) -> LineList:
     coefficients = np.asarray(group["coefficients"])
     meta = json.loads(group.attrs["meta"])  # type: ignore[arg-type]
     return LineList(_read_quantized(group, "mean"), coefficients, _read_quantized(group, "basis"), meta)
+
+
+OPACITY = TableFormat("opacity", "kappaflow opacity build", _write, _read, rounds=True, libver=None)
+
+
+def save_opacity(table: OpacityTable, path: str | os.PathLike[str]) -> None:
+    """Write `table` to `path`, rounded to 16 bits; see `TableFormat`."""
+    OPACITY.save(table, path)
+
+
+def load_opacity(path: str | os.PathLike[str] | None = None) -> OpacityTable:
+    """Read `path`, or the packaged table."""
+    return OPACITY.load(path)
