@@ -115,20 +115,21 @@ def options():
 
 
 def main():
-    from kappaflow.cli.train_command import open_batches, recipe_for
+    from kappaflow.inference import recipe
+    from kappaflow.presets import preset
     from kappaflow.simulation import Shards
 
     parser = options()
     given = parser.parse_args()
-    card = open_batches(given.data).card
+    card = Shards(given.data).card
     if card.seed == Shards(given.test).card.seed:
         parser.error(f"{given.test}: drawn from the seed of {given.data}; simulate it with another")
-    table = arms(recipe_for("kappaflow", card.preset), recipe_for("paper", card.preset))
+    table = arms(*(recipe(name, preset(card.preset).network) for name in ("kappaflow", "paper")))
     if unknown := set(given.only) - set(table):
         parser.error(f"--only {min(unknown)}: no such arm; there are {'; '.join(table)}")
 
     def batches_of(arm):
-        return open_batches(given.data, masks=arm.masks, limit=int(arm.share * (given.spectra or card.n_train)))
+        return Shards(given.data, masks=arm.masks, limit=int(arm.share * (given.spectra or card.n_train)))
 
     observed = held_out(given.test, n=given.n)
     rows = ablate(table, batches_of, {where: observed[where] for where in SETS}, given)

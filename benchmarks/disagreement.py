@@ -22,8 +22,8 @@ PERCENTILES = (5, 25, 50, 75, 90, 95, 99)
 def disagreements(posterior, seen, draws):
     """Value of the check for every spectrum."""
     spectra, target = (seen.flux, seen.error, seen.mask), posterior.names.index("C_O")
-    each = [Posterior([member]).sample_batch(*spectra, n=draws, scale_known=True) for member in posterior.members]
-    singly = [sampled[..., target] for sampled in each]
+    alone = (Posterior([member]) for member in posterior.members)
+    singly = [one.sample_batch(*spectra, n=draws, scale_known=seen.scale_known)[..., target] for one in alone]
     return np.array([seed_check(members).value for members in zip(*singly, strict=True)])
 
 

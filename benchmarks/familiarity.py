@@ -16,8 +16,9 @@ import numpy as np
 from kappaflow.build.tables.networks import refuse_seen
 from kappaflow.inference import Posterior
 from kappaflow.model.forward import ForwardModel
-from kappaflow.retrieval.pipeline import RetrievalSettings, predict
+from kappaflow.retrieval.pipeline import predict
 from kappaflow.retrieval.predictive import posterior_predictive
+from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation import Shards
 
 LIMIT = 0.05
@@ -53,8 +54,8 @@ def familiar(posterior, flux, seen):
 def fits(posterior, model, flux, seen):
     """P-value of the posterior-predictive check for every spectrum."""
     rng, part = RNG(3), slice(len(flux))
-    arrays = flux, seen.error[part], seen.mask[part]
-    draws = posterior.sample_batch(*arrays, n=RetrievalSettings().predicted, scale_known=True)
+    count = RetrievalSettings().predicted
+    draws = posterior.sample_batch(flux, seen.error[part], seen.mask[part], n=count, scale_known=True)
     clouds = (predict(model, theta, rng, vary=True) for theta in draws)
     rows = zip(flux, seen.error, seen.mask, clouds, strict=False)
     return np.array([posterior_predictive(f, e, m, cloud, rng).p_value for f, e, m, cloud in rows])

@@ -2,7 +2,7 @@
 
     python benchmarks/predictive.py --data DIR [--n 24] [--json]
 
-DIR is a held-out set of `kappaflow simulate`. Draws are of the packaged marginalized networks, 400 a spectrum, each
+DIR is a held-out set of `kappaflow simulate`. Draws are of the packaged marginalized networks, 400 per spectrum, each
 predicted with opacities of its own. A fair check has p below 0.05 in at most about 5 % of cases; exits with 1 where
 more than 20 % are.
 """
@@ -15,15 +15,17 @@ import numpy as np
 
 from kappaflow.inference import Posterior
 from kappaflow.model.forward import ForwardModel
-from kappaflow.retrieval.pipeline import RetrievalSettings, predict
+from kappaflow.retrieval.pipeline import predict
 from kappaflow.retrieval.predictive import posterior_predictive
+from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation import Shards
 
 
 def p_values(data, n):
     posterior, seen = Posterior.load(), Shards(data, seed=5).evaluation(n)
     model, rng = ForwardModel.load(posterior.members[0].card.preset), np.random.default_rng(3)
-    draws = posterior.sample_batch(seen.flux, seen.error, seen.mask, n=RetrievalSettings().predicted, scale_known=True)
+    arrays, count = (seen.flux, seen.error, seen.mask), RetrievalSettings().predicted
+    draws = posterior.sample_batch(*arrays, n=count, scale_known=seen.scale_known)
     found = []
     for i, theta in enumerate(draws):
         predicted = predict(model, theta, rng, vary=True)

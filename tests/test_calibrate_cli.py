@@ -14,7 +14,6 @@ from calibration_toy import boxed
 
 from kappaflow.calibrate import coverage
 from kappaflow.cli import main
-from kappaflow.cli.calibrate_command import repeat_options
 from kappaflow.errors import UserError
 from kappaflow.evaluate.draws_file import Method, read_method, write_method
 
@@ -27,6 +26,10 @@ def run(monkeypatch, capsys, *args):
         main()
     captured = capsys.readouterr()
     return stop.value.code, captured.out, captured.err
+
+
+def each(option, *values):
+    return [word for value in values for word in (option, value)]
 
 
 def method(name="exact", n=120, **arm):
@@ -47,7 +50,16 @@ def files(tmp_path):
 def test_two_files_give_one_verdict_with_tables_and_figures(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "verdict"
     code, shown, _ = run(
-        monkeypatch, capsys, "--draws", *files, "--pair", "narrow", "exact", "--recalibrate", "--out", out, *QUICK
+        monkeypatch,
+        capsys,
+        *each("--draws", *files),
+        "--pair",
+        "narrow",
+        "exact",
+        "--recalibrate",
+        "--out",
+        out,
+        *QUICK,
     )
     assert code == 0
     content = json.loads((out / "verdict.json").read_text())
@@ -162,7 +174,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(what, message, tmp_path, monkeyp
         ([], "nothing to judge"),
         (["--data", "somewhere"], "nothing to judge"),
         (["--draws", "a.npz", "--data", "somewhere"], "belong together"),
-        (["--draws", "a.npz", "x/a.npz"], "two methods are called 'a'"),
+        (["--draws", "a.npz", "--draws", "x/a.npz"], "two methods are called 'a'"),
         (["--draws", "a.npz", "--pair", "a", "b"], "--pair b: no such method; there are a"),
         (["--draws", "a.npz", "--levels", "0.9;0.5"], "--levels 0.9;0.5"),
         (["--draws", "a.npz", "--bootstraps", "5"], "at least 100"),
@@ -204,14 +216,6 @@ def test_an_interrupted_run_leaves_no_verdict_and_nothing_half_written(files, tm
     assert not list(out.glob("*.part"))
 
 
-def test_several_values_of_an_option_are_repetitions_of_it():
-    args = ["--draws", "a", "b", "--out", "c", "--pair", "a", "b", "--json", "--model", "m"]
-    assert repeat_options(args, ["--draws", "--model"]) == [
-        *["--draws", "a", "--draws", "b", "--out", "c", "--pair", "a", "b", "--json", "--model", "m"]
-    ]
-    assert repeat_options(["--draws", "--out", "c"], ["--draws"]) == ["--draws", "--out", "c"]
-
-
 def test_a_hdf5_file_of_other_things_is_refused(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["flux"] = np.ones(3)
@@ -242,9 +246,7 @@ def test_networks_on_held_out_shards_are_drawn_from_judged_and_their_draws_kept(
     networks = [
         "--data",
         "test",
-        "--model",
-        "net0",
-        "net1",
+        *each("--model", "net0", "net1"),
         "--samples",
         "60",
         "--n",
@@ -277,4 +279,5 @@ def test_the_worked_example_of_the_docs_runs_as_printed(tmp_path, monkeypatch):
     exec(code.replace("2048", "40"), {})
     command = next(line for line in text.splitlines() if line.startswith("kappaflow calibrate --draws exact.npz"))
     named = [word for word in command.split() if word.endswith(".npz")]
+    assert command.count("--draws") == 4
     assert [read_method(tmp_path / name).draws.draws.shape for name in named] == [(40, 400, 4)] * 4

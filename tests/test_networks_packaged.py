@@ -10,13 +10,12 @@ from typer.testing import CliRunner
 
 from kappaflow.build.tables.networks import main
 from kappaflow.cli import app
-from kappaflow.cli.train_command import open_batches
 from kappaflow.errors import UserError
 from kappaflow.inference import Checkpoint, Posterior, packaged
 from kappaflow.observe.example import example_spectrum
 from kappaflow.parameters import bounds
 from kappaflow.retrieval.pipeline import on_pixels
-from kappaflow.simulation import make_config, simulate_directory
+from kappaflow.simulation import Shards, make_config, simulate_directory
 
 KINDS = ("marginalized", "control")
 PATHS = [path for kind in KINDS for path in packaged(kind)]
@@ -83,7 +82,7 @@ def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path):
     torch.set_num_threads(1)
     for name, seed, perturb in (("train", 0, "both"), ("test", 1, "both"), ("clean", 2, "none")):
         simulate_directory(tmp_path / name, make_config(model="toy", perturb=perturb), 640, seed=seed)
-    data = open_batches(tmp_path / "train", masks=True)
+    data = Shards(tmp_path / "train", masks=True)
     trainer(tmp_path / "net", small(), data=data, seed=3, epochs=1).fit()
     words = [f"marginalized-3={tmp_path / 'net'}", "--out", str(tmp_path / "out"), "--n", "256"]
     main([*words, "--perturbed", str(tmp_path / "test"), "--clean", str(tmp_path / "clean")])

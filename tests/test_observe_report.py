@@ -11,7 +11,8 @@ from kappaflow.errors import UserError
 from kappaflow.parameters import INDEX, PARAMETERS, bounds
 from kappaflow.plots import object_figures as retrieval
 from kappaflow.plots import save_figure
-from kappaflow.report.page import Figure, Line, Report, Section, Table, write_report
+from kappaflow.report.page import Figure, Report, Section, Table, write_report
+from kappaflow.retrieval.trust import GRADES, Check
 
 RNG = np.random.default_rng(0)
 
@@ -52,12 +53,12 @@ def page(tmp_path):
         "<b>2M0415</b> & co",
         "C/O = 0.55 ± 0.08",
         "68 %",
-        [Line("SNR", "pass", "48", "Fine."), Line("edge", "fail", "9", "Bad <script>alert(2)</script>.")],
+        [Check("SNR", 48.0, "pass", "Fine."), Check("edge", 9.0, "fail", "Bad <script>alert(2)</script>.")],
         [Table(["parameter", "median"], [["C/O", "0.55"], ["T1", "-3"]], "All.", frozenset({0}))],
         [Figure(figure, "C/O.", "two curves"), Figure(tmp_path / "f.svg", "An SVG.", "nothing")],
         ["A note."],
     )
-    path = write_report(Report("Title", "sub", [section] * 3, {"draws": "2001"}), tmp_path / "report.html")
+    path = write_report(Report("Title", "sub", [section] * 3, {"draws": "2000"}), tmp_path / "report.html")
     return path.read_text(encoding="utf-8")
 
 
@@ -94,19 +95,22 @@ def test_it_is_made_for_phones_dark_screens_and_paper(page):
         assert needle in page
 
 
-@pytest.mark.parametrize(
-    "section",
-    [
-        Section("x", figures=[Figure("nowhere.png", "", "")]),
-        Section("x", figures=[Figure("a.gif", "", "")]),
-        Section("x", tables=[Table(["a", "b"], [["1"]])]),
-        Section("x", trust=[Line("a", "maybe", "", "")]),
-    ],
-)
-def test_what_cannot_be_shown_is_an_error_and_leaves_no_file(tmp_path, section):
-    with pytest.raises(UserError, match="report"):
-        write_report(Report("x", sections=[section]), tmp_path / "r.html")
+@pytest.mark.parametrize("name", ["nowhere.png", "a.gif"])
+def test_what_cannot_be_shown_is_an_error_and_leaves_no_file(tmp_path, name):
+    with pytest.raises(UserError, match=f"report: {name}"):
+        write_report(Report("x", sections=[Section("x", figures=[Figure(name, "", "")])]), tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_whose_rows_do_not_fit_its_header_is_refused():
+    with pytest.raises(UserError, match="row 0 has 1 cells; expected 2"):
+        Table(["a", "b"], [["1"]])
+
+
+def test_every_check_that_can_be_made_can_be_drawn(tmp_path):
+    checks = [Check(grade, float("nan"), grade, "Said.") for grade in GRADES]
+    page = write_report(Report("x", sections=[Section("x", trust=checks)]), tmp_path / "r.html").read_text()
+    assert "1 pass, 1 warn, 1 fail" in Page(page).text
 
 
 def test_the_spectrum_figure_marks_masked_pixels_and_never_crosses_the_gap(tmp_path):

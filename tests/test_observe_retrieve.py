@@ -12,13 +12,14 @@ from inference_toy import small, trainer
 from typer.testing import CliRunner
 from x1d_files import NRS1, NRS2, save_x1d, table
 
-import kappaflow.cli.retrieve_command as command
+import kappaflow as kf
 from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.inference import ArrayBatches, Posterior
 from kappaflow.observe import Spectrum
 from kappaflow.parameters import INDEX, PARAMETERS, bounds
-from kappaflow.retrieval.pipeline import RetrievalSettings, on_pixels, predict, retrieve
+from kappaflow.retrieval.pipeline import on_pixels, predict, retrieve_spectrum
+from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation.opacity_draws import coefficient_sigma, sigma_table
 from kappaflow.simulation.toy import ToyModel
 
@@ -67,7 +68,7 @@ def write_text(path, spectrum):
 def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(networks):
     posterior, control = posteriors(networks)
     theta, spectrum = observed()
-    result = retrieve(spectrum, posterior, control=control, model=MODEL, distance=10.0, settings=SETTINGS)
+    result = retrieve_spectrum(spectrum, posterior, control=control, model=MODEL, distance=10.0, settings=SETTINGS)
     assert result.members.shape == (2, 150, 15)
     low, high = bounds()
     assert ((result.draws > low) & (result.draws < high)).all()
@@ -89,7 +90,7 @@ def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(ne
 def test_the_same_seed_gives_the_same_answer(networks):
     posterior, _ = posteriors(networks)
     _, spectrum = observed()
-    first, again = (retrieve(spectrum, posterior, model=MODEL, settings=SETTINGS) for _ in range(2))
+    first, again = (retrieve_spectrum(spectrum, posterior, model=MODEL, settings=SETTINGS) for _ in range(2))
     np.testing.assert_array_equal(first.members, again.members)
     assert [c.as_dict() for c in first.checks] == [c.as_dict() for c in again.checks]
 
@@ -99,7 +100,7 @@ def test_a_spectrum_unlike_any_simulation_is_told_apart(networks):
     _, spectrum = observed(snr=150.0)
     odd = np.where(np.arange(MODEL.pixels) % 2, 5.0, 0.2) * spectrum.flux
     strange = Spectrum(spectrum.wavelength, odd, spectrum.error, spectrum.mask)
-    checks = {c.name: c for c in retrieve(strange, posterior, model=MODEL, settings=SETTINGS).checks}
+    checks = {c.name: c for c in retrieve_spectrum(strange, posterior, model=MODEL, settings=SETTINGS).checks}
     assert checks["posterior predictive"].verdict == "fail"
     assert checks["embedding distance"].verdict != "pass"
 
@@ -108,7 +109,7 @@ def test_without_a_forward_model_the_card_says_why(networks):
     posterior, _ = posteriors(networks)
     _, spectrum = observed()
     for model, said in (("no tables here", "no tables here"), (ToyModel(pixels=50), "other pixels")):
-        result = retrieve(spectrum, posterior, model=model, settings=SETTINGS)
+        result = retrieve_spectrum(spectrum, posterior, model=model, settings=SETTINGS)
         check = next(c for c in result.checks if c.name == "posterior predictive")
         assert check.verdict == "warn"
         assert said in check.sentence
@@ -142,7 +143,7 @@ def test_predictions_vary_with_opacities_and_gain_only_as_asked():
 
 @pytest.fixture
 def run(networks, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "forward_for", lambda posterior: MODEL)
+    monkeypatch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: MODEL)
 
     def call(*arguments, control=True):
         models = ["--model", str(networks / "m0"), "--model", str(networks / "m1")]
@@ -202,6 +203,47 @@ def test_one_object_leaves_arviz_json_csv_and_figures(run, tmp_path):
     assert said["objects"][0]["C_O_q50"] == summary["parameters"]["C_O"]["q50"]
     assert summary["spectrum"]["scale_known"] is True
     assert len(summary["trust"]) == 7
+
+
+def test_python_and_the_command_give_the_same(run, networks, tmp_path):
+    """`kf.retrieve` on a file: the command's numbers, the command's files, and ArviZ without a file between."""
+    path = write_text(tmp_path / "one.txt", observed()[1])
+    assert run(path, "--distance", "20").exit_code == 0
+    settings = RetrievalSettings(draws=300)
+    models = {"model": [networks / "m0", networks / "m1"], "control": networks / "c0", "settings": settings}
+    result = kf.retrieve(path, distance=20.0, **models)
+    assert result.draws.shape == (300, 15)
+    summary = json.loads((tmp_path / "out" / "one" / "summary.json").read_text())
+    assert json.loads(json.dumps(result.summary())) == summary
+    page = result.save(tmp_path / "saved")
+    written = {p.name for p in (tmp_path / "out" / "one").iterdir()}
+    assert {p.name for p in (tmp_path / "saved").iterdir()} == written | {"report.html"}
+    assert page.read_bytes() == (tmp_path / "out" / "report.html").read_bytes()
+    for name in ("summary.json", "summary.csv", "spectrum.pdf"):
+        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "out" / "one" / name).read_bytes()
+    data = result.to_arviz()
+    np.testing.assert_array_equal(data.posterior["C_O"].values.ravel(), result.draws[:, INDEX["C_O"]])
+    assert set(data.groups()) == {"posterior", "observed_data", "constant_data", "control"}
+    again = kf.retrieve(kf.read_spectrum(path), distance=20.0, **models)
+    np.testing.assert_array_equal(again.draws, result.draws)
+    scaled = kf.retrieve(result.spectrum, **models)
+    np.testing.assert_allclose(scaled.spectrum.flux, result.spectrum.flux)  # at 10 pc already: not scaled twice
+    with pytest.raises(UserError, match="a Spectrum stands alone"):
+        kf.retrieve(result.spectrum, path)
+
+
+def test_draws_are_as_many_as_asked_where_networks_do_not_divide_them(networks):
+    _, spectrum = observed()
+    result = retrieve_spectrum(spectrum, posteriors(networks)[0], settings=RetrievalSettings(draws=301))
+    assert result.members.shape == (2, 151, 15)
+    assert result.draws.shape == (301, 15)
+    np.testing.assert_array_equal(result.draws, posteriors(networks)[0].sample(result.spectrum, n=301))
+
+
+def test_the_default_is_two_thousand_draws_everywhere():
+    assert RetrievalSettings().draws == 2000
+    for command in ("retrieve", "calibrate"):
+        assert "2000" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
 
 
 def test_two_detectors_are_merged_when_asked(run, tmp_path):

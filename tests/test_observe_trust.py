@@ -12,7 +12,7 @@ from kappaflow.retrieval.trust import (
     Check,
     coverage_check,
     edge_check,
-    embedding_check,
+    familiarity_check,
     line_list_share,
     seed_check,
     snr_check,
@@ -48,18 +48,10 @@ def test_covered_fraction_much_some_little(good, verdict):
     assert (check.value, check.verdict) == (good / 100, verdict)
 
 
-def test_embedding_distance_gives_uniform_p_values_when_nothing_is_wrong():
-    rng = RNG(0)
-    reference = np.quantile(rng.chisquare(8, 20_000), np.linspace(0, 1, 201))
-    p = np.array([embedding_check(d, reference).value for d in rng.chisquare(8, 2000)])
-    assert np.abs(np.sort(p) - np.linspace(0, 1, p.size)).max() < 0.05
-    verdicts = [embedding_check(d, reference).verdict for d in (8.0, 17.5, 40.0, np.inf, np.nan)]
-    assert verdicts == ["pass", "warn", "fail", "fail", "fail"]
-
-
-def test_embedding_check_refuses_a_reference_too_small_to_say_anything():
-    with pytest.raises(UserError, match="20"):
-        embedding_check(1.0, np.arange(5.0))
+@pytest.mark.parametrize(("p", "verdict"), [([0.4, 0.06, 0.01], "pass"), ([0.02], "warn"), ([0.001, 0.3, 0.0], "fail")])
+def test_the_embedding_distance_is_graded_by_the_networks_median(p, verdict):
+    check = familiarity_check(p)
+    assert (check.value, check.verdict) == (np.median(p), verdict)
 
 
 def test_seeds_agree_differ_disagree_or_are_alone():

@@ -6,36 +6,61 @@ Names are loaded on first use, so that `import kappaflow` costs neither JAX nor 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from kappaflow.parameters import PARAMETERS, SNR, SPECIES
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from kappaflow.calibrate import coverage
+    from kappaflow.inference import Posterior
+    from kappaflow.model.forward import ForwardModel
+    from kappaflow.observe import Spectrum, read_spectrum, resample
+    from kappaflow.retrieval.result import Retrieval, RetrievalSettings
+    from kappaflow.retrieval.retriever import retrieve
+    from kappaflow.simulation import simulate
 
 _LAZY: dict[str, str] = {
-    "Posterior": "kappaflow.inference",
     "ForwardModel": "kappaflow.model.forward",
-    "simulate": "kappaflow.simulation",
-    "coverage": "kappaflow.calibrate",
+    "Posterior": "kappaflow.inference",
+    "Retrieval": "kappaflow.retrieval.result",
+    "RetrievalSettings": "kappaflow.retrieval.result",
     "Spectrum": "kappaflow.observe",
+    "coverage": "kappaflow.calibrate",
     "read_spectrum": "kappaflow.observe",
     "resample": "kappaflow.observe",
+    "retrieve": "kappaflow.retrieval.retriever",
+    "simulate": "kappaflow.simulation",
 }
 
 __all__ = [
-    "ForwardModel",
     "PARAMETERS",
-    "Posterior",
     "SNR",
     "SPECIES",
+    "ForwardModel",
+    "Posterior",
+    "Retrieval",
+    "RetrievalSettings",
     "Spectrum",
+    "coverage",
     "read_spectrum",
     "resample",
+    "retrieve",
     "simulate",
 ]
+
+try:
+    __version__ = version("kappaflow")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+source"
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+        return value
     raise AttributeError(f"module 'kappaflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -16,6 +16,7 @@ from kappaflow.errors import UserError
 
 __all__ = [
     "COEFFICIENTS",
+    "DRAWS",
     "GASES",
     "INDEX",
     "KNOT_LOG_PRESSURE",
@@ -69,6 +70,7 @@ KNOT_LOG_PRESSURE = (-5.0, -3.0, -1.0, 1.0, 3.0)  # log10(P/bar) of T1..T5
 
 SPECIES = ("H2O", "CH4", "CO", "CO2", "NH3", "H2S")
 GASES = (*SPECIES, "H2", "He")  # the species axis of the chemistry
+DRAWS = 2000  # of a posterior, wherever nobody asks for another number
 MODES = 4
 COEFFICIENTS = 1 + 2 * MODES  # per species: c0, a_1..a_4 (cos), b_1..b_4 (sin); 54 in all
 

@@ -11,7 +11,6 @@ import typer
 from kappaflow.errors import UserError
 
 if TYPE_CHECKING:
-    from kappaflow.inference import Posterior
     from kappaflow.report.page import Section
 
 __all__ = ["register"]
@@ -39,44 +38,32 @@ def demo(
 
     Example: kappaflow demo --out kappaflow-demo
     """
-    from kappaflow.cli.retrieve_command import Job, retrieve_objects, say_outcomes
-    from kappaflow.inference import Posterior, packaged
+    from kappaflow.cli.retrieve_command import say_outcomes
+    from kappaflow.evaluate.scoring import score_fresh
     from kappaflow.observe.example import example_path
-    from kappaflow.retrieval.pipeline import RetrievalSettings
+    from kappaflow.retrieval.result import Failed
+    from kappaflow.retrieval.retriever import Retriever, retrieve_files
 
-    networks = {kind: Posterior.load(*packaged(kind)) for kind in reversed(KINDS)}
-    preset = networks["control"].members[0].card.preset
+    retriever = Retriever.load()
+    networks = {"control": retriever.control, "marginalized": retriever.posterior}
     _say(as_json, f"1. {n} spectra with perturbed opacities, seen by networks that were never shown them")
-    rows = _coverage(networks, out / SPECTRA, n, preset)
+    rows = score_fresh({kind: found for kind, found in networks.items() if found}, out / SPECTRA, n, seed=SEED)
     if not as_json:
         _print(rows)
     _say(as_json, "2. A real spectrum: Wolf 1130C, JWST/NIRSpec G395H (Burgasser et al. 2025)")
-    job = Job(out, networks["marginalized"], networks["control"], RetrievalSettings(), first=[_section(rows, n)])
     with example_path() as path:
-        outcomes, report = retrieve_objects(job, [("wolf1130c", [path])])
-    if outcomes[0].result is None:
-        raise UserError(f"demo: {outcomes[0].error}")
+        (found,), report = retrieve_files(retriever, [("wolf1130c", [path])], out, first=[_section(rows, n)])
+    if isinstance(found, Failed):
+        raise UserError(f"demo: {found.error}")
     if as_json:
-        from kappaflow.report.files import row_of
-
-        print(json.dumps({"coverage": rows, "wolf1130c": row_of(outcomes[0]), "report": str(report)}))
+        print(json.dumps({"coverage": rows, "wolf1130c": found.row(), "report": str(report)}))
     else:
-        say_outcomes(outcomes, report)
+        say_outcomes([found], report)
 
 
 def _say(quiet: bool, text: str) -> None:
     if not quiet:
         print(text, flush=True)
-
-
-def _coverage(networks: dict[str, Posterior], folder: Path, n: int, preset: str) -> dict[str, Any]:
-    """Score the networks on `n` spectra made here and now."""
-    from kappaflow.evaluate.scoring import score
-    from kappaflow.simulation import Shards, make_config, simulate_directory
-
-    simulate_directory(folder, make_config(preset=preset), n, seed=SEED, resume=True)
-    observed = Shards(folder, seed=SEED).evaluation(n)
-    return {kind: score(networks[kind], observed) for kind in KINDS}
 
 
 def _cells(kind: str, row: dict[str, Any]) -> list[str]:

@@ -11,9 +11,9 @@ import typer
 from kappaflow.errors import UserError
 
 if TYPE_CHECKING:
-    from kappaflow.inference import Batches, Recipe
+    from kappaflow.inference import Trainer
 
-__all__ = ["open_batches", "recipe_for", "register"]
+__all__ = ["register"]
 
 HELP = """Train a network on a directory of shards.
 
@@ -27,38 +27,12 @@ at most 45 minutes: [bold]kappaflow train --data train --out quick --minutes 45[
 """
 
 
-def open_batches(data: Path, *, masks: bool = False, limit: int | None = None) -> Batches:
-    """Open the shards in `data` as training batches; `limit` keeps the first so many training spectra."""
-    from kappaflow.simulation import Shards
-
-    shards = Shards(data, masks=masks)
-    if limit is not None:
-        training, held = shards.split
-        if not 1 <= limit <= len(training):
-            raise UserError(f"{data}: {limit} training spectra asked; it has {len(training)}")
-        shards.split = (training[:limit], held)
-    return shards
-
-
-def recipe_for(name: str, preset_name: str) -> Recipe:
-    """Recipe `name` with the network size that belongs to the preset of the data."""
-    from kappaflow.inference import recipe
-    from kappaflow.presets import preset
-
-    return recipe(name, preset(preset_name).network)
-
-
-def _train(batches: Batches, recipe: Recipe, out: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Run the training with a progress bar and say what came out."""
-    from kappaflow.inference import Trainer, place, plan_run
+def _fit(trainer: Trainer) -> dict[str, Any]:
+    """Train with a progress bar, of spectra or of the minutes allowed, and say what came out."""
     from kappaflow.inference.checkpoint import FILE
     from kappaflow.progress import progress
 
-    run = plan_run(batches, recipe, seed=options["seed"], epochs=options["epochs"], minutes=options["minutes"])
-    machine = place(options["accelerator"], options["devices"])
-    trainer = Trainer(run, batches, out, place=machine, tensorboard=options["tensorboard"])
-    trainer.begin(resume=options["resume"])
-    batch, state = recipe.training.batch, trainer.state
+    run, state, out, batch = trainer.run, trainer.state, trainer.folder, trainer.run.recipe.training.batch
     if run.minutes is None:
         with progress(f"training {out.name}", run.steps * batch, unit="spectra", done=state.step * batch) as advance:
             checkpoint = trainer.fit(report=lambda note: advance(batch, note=note))
@@ -71,8 +45,7 @@ def _train(batches: Batches, recipe: Recipe, out: Path, options: dict[str, Any])
 
         with progress(f"training {out.name}", int(60 * run.minutes), unit="s", done=int(shown[0])) as advance:
             checkpoint = trainer.fit(report=tick)
-    # Of several processes one speaks.
-    return {"network": str(out / FILE), "recipe": recipe.name, **checkpoint.metrics} if machine.rank == 0 else {}
+    return {"network": str(out / FILE), "recipe": run.recipe.name, **checkpoint.metrics}
 
 
 def train(
@@ -98,22 +71,24 @@ def train(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    batches = open_batches(data, masks=masks)
+    from kappaflow import presets
+    from kappaflow.inference import Trainer, place, plan_run
+    from kappaflow.inference import recipe as recipe_named
+    from kappaflow.simulation import Shards
+
+    batches = Shards(data, masks=masks)
     if preset is not None and preset != batches.card.preset:
         raise UserError(f"{data}: spectra of preset {batches.card.preset!r}; --preset {preset!r} was asked for")
-    options: dict[str, Any] = {
-        "seed": seed,
-        "epochs": epochs,
-        "minutes": minutes,
-        "resume": resume,
-        "accelerator": accelerator,
-        "devices": devices,
-        "tensorboard": tensorboard,
-    }
-    result = _train(batches, recipe_for(recipe, batches.card.preset), out, options)
-    if as_json and result:
+    settings = recipe_named(recipe, presets.preset(batches.card.preset).network)
+    run = plan_run(batches, settings, seed=seed, epochs=epochs, minutes=minutes)
+    trainer = Trainer(run, batches, out, place=place(accelerator, devices), tensorboard=tensorboard)
+    trainer.begin(resume=resume)
+    result = _fit(trainer)
+    if trainer.place.rank != 0:
+        return  # of several processes one speaks
+    if as_json:
         print(json.dumps(result))
-    elif result:
+    else:
         print(
             f"{result['network']}: validation loss {result['validation']:.3f} nats (epoch {result['epoch']} of "
             f"{result['epochs']}), {result['spectra']:,} spectra in {result['seconds']:.0f} s; {result['ended']}"

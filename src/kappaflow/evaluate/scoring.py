@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,20 @@ import numpy as np
 from kappaflow.calibrate import LEVELS, check_draws, interval_score, summarize
 from kappaflow.calibrate.interval_coverage import inside_by_rank, nearest
 from kappaflow.inference import Posterior
+from kappaflow.simulation import Shards, make_config, simulate_directory
 from kappaflow.spectra import Spectra
 
-__all__ = ["score"]
+__all__ = ["focus", "score", "score_fresh"]
 
-FOCUS = "C_O"
+SCORED = 400  # draws per spectrum: a row averages over spectra, and more draws of each would not sharpen it
 
 
-def score(posterior: Posterior, observed: Spectra, *, draws: int = 400, seed: int = 1) -> dict[str, Any]:
+def focus(names: Sequence[str]) -> str:
+    """Return the parameter that tables show: C/O, or the first where there is none."""
+    return "C_O" if "C_O" in names else names[0]
+
+
+def score(posterior: Posterior, observed: Spectra, *, draws: int = SCORED, seed: int = 1) -> dict[str, Any]:
     """Judge `posterior` on simulated spectra by `draws` draws each.
 
     Coverage is of C/O (the first parameter where there is none) by rank, overall the mean over parameters; width is the
@@ -24,11 +32,12 @@ def score(posterior: Posterior, observed: Spectra, *, draws: int = 400, seed: in
     in log density over the prior.
     """
     truth, box = np.asarray(observed.truth, dtype=float), posterior.box
-    spectra, known = (observed.flux, observed.error, observed.mask), observed.scale_known
+    spectra = observed.flux, observed.error, observed.mask
+    known = observed.scale_known
     sampled = posterior.sample_batch(*spectra, n=draws, seed=seed, scale_known=known)
     checked = check_draws(truth, sampled, prior=(np.asarray(box.low), np.asarray(box.high)), names=box.names)
     summary = summarize(checked, LEVELS)
-    target = box.names.index(FOCUS) if FOCUS in box.names else 0
+    target = box.names.index(focus(box.names))
     ninety = nearest(summary.levels, 0.9)
     inside = inside_by_rank(summary.below, summary.ties, summary.count, summary.levels).mean(axis=1)  # (l, p)
     each = interval_score(summary.truth, summary.lower, summary.upper, summary.levels)[ninety].mean(axis=0) / box.widths
@@ -43,3 +52,14 @@ def score(posterior: Posterior, observed: Spectra, *, draws: int = 400, seed: in
         "interval_score_overall": float(each.mean()),
         "nats_from_prior": float(density.mean() + np.log(box.widths).sum()),
     }
+
+
+def score_fresh(networks: Mapping[str, Posterior], folder: Path, n: int, *, seed: int) -> dict[str, dict[str, Any]]:
+    """Score each posterior on `n` spectra of the packaged opacities made here and now (and kept in `folder`)."""
+    preset = next(iter(networks.values())).members[0].card.preset
+    simulate_directory(folder, make_config(preset=preset), n, seed=seed, resume=True)
+    shards = Shards(folder, seed=seed)
+    for posterior in networks.values():
+        posterior.refuse_training_seed(shards.card.seed, folder)
+    observed = shards.evaluation(n)
+    return {kind: score(posterior, observed) for kind, posterior in networks.items()}

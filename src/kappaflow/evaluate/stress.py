@@ -2,49 +2,30 @@
 
 Shapes: `flux` (n, p), `mask` (n, p) or (p,) True = good, `snr` (n,). Randomness comes in as a Generator.
 `PATHS` holds the four variants of the paper's section f under the names of its table, and the mask channel that
-replaces them here. Each is a function (drawn, mask, rng) -> `Stressed`.
+replaces them here. Each is a function (clean, drawn, mask, rng) -> what the network is shown: `clean` (n, p) is the
+noise-free flux of `drawn`, spectra whose every pixel is good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
 from kappaflow.errors import UserError
 from kappaflow.observe.resampling import MIN_FRACTION, edges_like, overlap_mean
 from kappaflow.observe.spectrum import Spectrum, pixel_edges
+from kappaflow.spectra import Spectra, median_snr
 
 __all__ = [
     "PATHS",
-    "Drawn",
-    "Stressed",
     "assign_masks",
-    "mask_channel",
     "median_fill",
     "real_masks",
     "renoise",
     "scalar_error",
 ]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Simulated spectra as drawn: noise-free flux, flux with noise, and the noise's deviation, each (n, p)."""
-
-    clean: np.ndarray
-    flux: np.ndarray
-    error: np.ndarray
-
-
-@dataclass(frozen=True)
-class Stressed:
-    """What the network is shown: flux, its error and the mask it is told, each (n, p)."""
-
-    flux: np.ndarray
-    error: np.ndarray
-    mask: np.ndarray
 
 
 def real_masks(spectra: Sequence[Spectrum], pixels: np.ndarray) -> np.ndarray:
@@ -82,38 +63,30 @@ def median_fill(flux: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(mask, flux, median)
 
 
-def mask_channel(flux: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Two channels (n, 2, p): flux with zeros outside `mask`, and the mask as 0 and 1."""
-    mask = np.broadcast_to(np.asarray(mask, bool), flux.shape)
-    return np.stack([np.where(mask, flux, 0.0), mask.astype(flux.dtype)], axis=-2)
+def _none(clean: np.ndarray, drawn: Spectra, mask: np.ndarray, rng: np.random.Generator) -> Spectra:
+    return drawn
 
 
-def _none(drawn: Drawn, mask: np.ndarray, rng: np.random.Generator) -> Stressed:
-    return Stressed(drawn.flux, drawn.error, np.ones(drawn.flux.shape, bool))
+def _fill(clean: np.ndarray, drawn: Spectra, mask: np.ndarray, rng: np.random.Generator) -> Spectra:
+    return replace(drawn, flux=median_fill(drawn.flux, mask))
 
 
-def _fill(drawn: Drawn, mask: np.ndarray, rng: np.random.Generator) -> Stressed:
-    return Stressed(median_fill(drawn.flux, mask), drawn.error, np.ones(drawn.flux.shape, bool))
+def _renoise(clean: np.ndarray, drawn: Spectra, mask: np.ndarray, rng: np.random.Generator) -> Spectra:
+    snr = median_snr(clean, drawn.error, drawn.mask)
+    return replace(drawn, flux=renoise(clean, snr, rng), error=scalar_error(clean, snr))
 
 
-def _renoise(drawn: Drawn, mask: np.ndarray, rng: np.random.Generator) -> Stressed:
-    snr = np.median(drawn.clean / drawn.error, axis=-1)
-    error = scalar_error(drawn.clean, snr)
-    return Stressed(renoise(drawn.clean, snr, rng), error, np.ones(error.shape, bool))
+def _full(clean: np.ndarray, drawn: Spectra, mask: np.ndarray, rng: np.random.Generator) -> Spectra:
+    return _fill(clean, _renoise(clean, drawn, mask, rng), mask, rng)
 
 
-def _full(drawn: Drawn, mask: np.ndarray, rng: np.random.Generator) -> Stressed:
-    noisy = _renoise(drawn, mask, rng)
-    return Stressed(median_fill(noisy.flux, mask), noisy.error, noisy.mask)
-
-
-def _told(drawn: Drawn, mask: np.ndarray, rng: np.random.Generator) -> Stressed:
+def _told(clean: np.ndarray, drawn: Spectra, mask: np.ndarray, rng: np.random.Generator) -> Spectra:
     """Name masked pixels instead of filling them: they hold zero and carry no weight."""
     mask = np.broadcast_to(np.asarray(mask, bool), drawn.flux.shape)
-    return Stressed(np.where(mask, drawn.flux, 0.0), drawn.error, mask)
+    return replace(drawn, flux=np.where(mask, drawn.flux, 0.0), mask=mask)
 
 
-Path = Callable[[Drawn, np.ndarray, np.random.Generator], Stressed]
+Path = Callable[[np.ndarray, Spectra, np.ndarray, np.random.Generator], Spectra]
 PATHS: dict[str, Path] = {
     "none": _none,
     "real-mask median fill": _fill,

@@ -16,10 +16,11 @@ from kappaflow.errors import UserError
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
-from kappaflow.parameters import INDEX, PARAMETERS
-from kappaflow.spectra import Box, Spectra, same_pixels
+from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
+from kappaflow.spectra import Box, OpacityCard, Spectra, same_pixels
+from kappaflow.tables.identity import recorded_table
 
-__all__ = ["Posterior", "networks_folder", "packaged"]
+__all__ = ["Posterior", "networks_folder", "packaged", "pooled"]
 
 CHUNK = 256  # spectra embedded at once
 
@@ -34,6 +35,18 @@ def packaged(kind: str = "marginalized") -> list[Path]:
     return sorted(networks_folder().glob(f"{kind}*.safetensors"))
 
 
+def pooled(members: np.ndarray, n: int) -> np.ndarray:
+    """Concatenate draws (M, ..., k, D) to (..., n, D): equal counts, the first ones one more where it does not divide.
+
+    Examples
+    --------
+    >>> pooled(np.arange(6).reshape(2, 3, 1), 5).ravel().tolist()
+    [0, 1, 2, 3, 4]
+    """
+    each, extra = divmod(n, len(members))
+    return np.concatenate([m[..., : each + (i < extra), :] for i, m in enumerate(members)], axis=-2)
+
+
 class Posterior:
     """p(theta | spectrum) of one network, or of several pooled with equal weight.
 
@@ -45,8 +58,8 @@ class Posterior:
     Examples
     --------
     >>> posterior = Posterior.load("seed0", "seed1", "seed2")  # doctest: +SKIP
-    >>> posterior.sample(spectrum, n=2001).shape  # doctest: +SKIP
-    (2001, 15)
+    >>> posterior.sample(spectrum).shape  # doctest: +SKIP
+    (2000, 15)
     """
 
     def __init__(self, members: Sequence[Checkpoint]) -> None:
@@ -83,6 +96,19 @@ class Posterior:
                 "set with another --seed"
             )
 
+    def refuse_other_table(self, opacity: OpacityCard | None, where: str | os.PathLike[str]) -> None:
+        """Refuse the set (or networks) `where` if its opacities are not those the members were trained with."""
+        ours, theirs = recorded_table(self.opacity), recorded_table(opacity)
+        if not ours.same(theirs):
+            raise UserError(
+                f"{where}: made with opacity table {theirs}, the networks with {ours}; give what was made with the same"
+            )
+
+    @property
+    def opacity(self) -> OpacityCard | None:
+        """Which opacities the members were trained with; None, as in the first release, means the packaged ones."""
+        return self.members[0].card.opacity
+
     @property
     def box(self) -> Box:
         """Names and bounds of the parameters."""
@@ -98,7 +124,7 @@ class Posterior:
         """The network's pixels [micron], (p,)."""
         return self.members[0].card.wavelength
 
-    def sample(self, spectrum: Any, n: int = 2000, seed: int = 0) -> np.ndarray:
+    def sample(self, spectrum: Any, n: int = DRAWS, seed: int = 0) -> np.ndarray:
         """Draw (n, D) parameters for one spectrum, strictly inside the prior box."""
         return self._sample(self._of(spectrum), n, seed)[0]
 
@@ -108,7 +134,7 @@ class Posterior:
         error: np.ndarray,
         mask: np.ndarray,
         *,
-        n: int = 400,
+        n: int = DRAWS,
         seed: int = 0,
         scale_known: bool | np.ndarray = False,
     ) -> np.ndarray:
@@ -118,7 +144,7 @@ class Posterior:
         """
         return self._sample(self._checked(flux, error, mask, scale_known), n, seed)
 
-    def sample_members(self, spectrum: Any, n: int = 667, seed: int = 0) -> np.ndarray:
+    def sample_members(self, spectrum: Any, n: int = DRAWS, seed: int = 0) -> np.ndarray:
         """Draw (M, n, D): each member's own, to see whether they agree."""
         return self._draws(self._of(spectrum), n, seed)[:, 0]
 
@@ -143,7 +169,7 @@ class Posterior:
         theta = np.asarray(theta, dtype=float)[:, None]
         return self._log_prob(theta, self._checked(flux, error, mask, scale_known))[:, 0]
 
-    def summary(self, spectrum: Any, n: int = 2000, seed: int = 0) -> dict[str, dict[str, Any]]:
+    def summary(self, spectrum: Any, n: int = DRAWS, seed: int = 0) -> dict[str, dict[str, Any]]:
         """Median and central 68 % and 90 % intervals of each parameter, with unit."""
         draws = self.sample(spectrum, n, seed)
         # Weibull's rule: linear interpolation between few draws reads tails too narrow.
@@ -174,9 +200,7 @@ class Posterior:
     def _sample(self, spectra: Spectra, n: int, seed: int) -> np.ndarray:
         if n < 1:
             raise UserError(f"n: {n} draws; expected at least 1")
-        each, extra = divmod(n, len(self.members))
-        draws = self._draws(spectra, each + (extra > 0), seed)
-        return np.concatenate([d[:, : each + (i < extra)] for i, d in enumerate(draws)], axis=1)
+        return pooled(self._draws(spectra, -(-n // len(self.members)), seed), n)
 
     @torch.no_grad()
     def _draws(self, spectra: Spectra, n: int, seed: int) -> np.ndarray:
@@ -273,4 +297,10 @@ def _refuse_to_mix(members: Sequence[Checkpoint]) -> None:
             raise UserError(
                 f"posterior: network {i} sees {len(there)} pixels (preset {other.card.preset!r}), network 0 "
                 f"{len(here)} (preset {first.card.preset!r}); only networks on the same pixels can be pooled"
+            )
+        here, there = recorded_table(first.card.opacity), recorded_table(other.card.opacity)
+        if not here.same(there):
+            raise UserError(
+                f"posterior: network {i} was trained with opacity table {there}, network 0 with {here}; only networks "
+                "of the same opacities can be pooled"
             )

@@ -11,9 +11,8 @@ from astropy import units as u
 
 from kappaflow.errors import UserError
 
-__all__ = ["FLUX_UNIT", "air_to_vacuum", "is_flux", "is_spectral", "parse_unit", "to_micron", "to_mjy", "units_in"]
+__all__ = ["air_to_vacuum", "is_flux", "is_spectral", "parse_unit", "to_micron", "to_mjy", "units_in"]
 
-FLUX_UNIT = "mJy"
 _JY, _WAV = u.Jy, u.Unit("W m-2 um-1")
 _PHOTONS = (u.Unit("ph s-1 cm-2 um-1"), u.Unit("ph s-1 cm-2 Hz-1"))
 _ALLOWED = re.compile(r"[A-Za-z0-9 ./*^()+\-]{1,80}")

@@ -1,198 +1,22 @@
-"""What `kappaflow retrieve` leaves behind: netCDF, JSON, CSV, figures, and their place in the report."""
+"""What a retrieval leaves behind: netCDF, JSON, CSV, figures, and their place in the report."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from kappaflow.parameters import INDEX, PARAMETERS
+from kappaflow.constants import REFERENCE_PC
+from kappaflow.parameters import INDEX
+from kappaflow.report.page import Figure, Report, Section, Table, write_report
+from kappaflow.retrieval.result import Failed, Retrieval
 from kappaflow.storage import written_whole
 
-if TYPE_CHECKING:
-    from kappaflow.report.page import Section
-    from kappaflow.retrieval.pipeline import Retrieval
+__all__ = ["write_collection", "write_object", "write_page"]
 
-__all__ = ["LEVELS", "Outcome", "overview", "row_of", "section_of", "summary_of", "write_object", "write_rows"]
-
-LEVELS = (0.05, 0.16, 0.5, 0.84, 0.95)
-_HEADER = ("parameter", "unit", *(f"q{round(100 * level):02d}" for level in LEVELS), "width_over_prior")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One object of a call: what came of it, or why nothing did."""
-
-    name: str
-    folder: Path
-    result: Retrieval | None
-    error: str | None = None
-
-    @property
-    def title(self) -> str:
-        """Return the target's name where the file states one, else the file's."""
-        target = self.result.spectrum.meta.get("target") if self.result is not None else None
-        return target if isinstance(target, str) and target else self.name
-
-
-def quantiles(draws: np.ndarray) -> np.ndarray:
-    """Quantiles (5, ...) of draws (n, ...) at LEVELS, by Weibull's rule: linear interpolation reads tails narrow."""
-    return np.quantile(draws, LEVELS, axis=0, method="weibull")
-
-
-def parameter_rows(draws: np.ndarray) -> list[list[Any]]:
-    """One row a parameter: name, unit, quantiles, 90 % width over the prior's."""
-    table = quantiles(draws)
-    return [
-        [p.name, p.unit, *map(float, table[:, i]), float((table[4, i] - table[0, i]) / (0.9 * p.width))]
-        for i, p in enumerate(PARAMETERS)
-    ]
-
-
-def summary_of(outcome: Outcome, provenance: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of one object, for summary.json."""
-    result = outcome.result
-    if result is None:
-        return {"name": outcome.name, "error": outcome.error}
-    from kappaflow.retrieval.trust import worst
-
-    meta = {k: list(v) if isinstance(v, tuple) else v for k, v in result.spectrum.meta.items()}
-    control = result.control_draws
-    return {
-        "name": outcome.name,
-        "verdict": worst(result.checks),
-        "trust": [check.as_dict() for check in result.checks],
-        "parameters": {row[0]: dict(zip(_HEADER[1:], row[1:], strict=True)) for row in parameter_rows(result.draws)},
-        "control_c_to_o": None if control is None else [float(q) for q in quantiles(control[:, INDEX["C_O"]])],
-        "levels": list(LEVELS),
-        "snr": result.spectrum.snr,
-        "covered_fraction": float(result.spectrum.mask.mean()),
-        "spectrum": meta,
-        **provenance,
-    }
-
-
-def row_of(outcome: Outcome) -> dict[str, Any]:
-    """One line of the table of many objects."""
-    if outcome.result is None:
-        return {"name": outcome.name, "verdict": "error", "error": outcome.error}
-    from kappaflow.retrieval.trust import worst
-
-    result = outcome.result
-    found = dict(zip(_HEADER[2:-1], map(float, quantiles(result.draws[:, INDEX["C_O"]])), strict=True))
-    row = {"name": outcome.name, "verdict": worst(result.checks), "snr": result.spectrum.snr}
-    row |= {"covered_fraction": float(result.spectrum.mask.mean())} | {f"C_O_{k}": v for k, v in found.items()}
-    if result.control_draws is not None:
-        other = quantiles(result.control_draws[:, INDEX["C_O"]])
-        row |= {f"control_C_O_{k}": float(v) for k, v in zip(found, other, strict=True)}
-    return row
-
-
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write `rows` as CSV under the union of their keys."""
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, names)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_object(outcome: Outcome, provenance: dict[str, Any]) -> None:
-    """Write posterior.nc, summary.json, summary.csv and the figures of one object into its folder."""
-    result, folder = outcome.result, outcome.folder
-    assert result is not None
-    folder.mkdir(parents=True, exist_ok=True)
-    _netcdf(result, folder / "posterior.nc", provenance)
-    with written_whole(folder / "summary.json") as part:
-        part.write_text(json.dumps(summary_of(outcome, provenance), indent=1) + "\n", encoding="utf-8")
-    rows = [dict(zip(_HEADER, row, strict=True)) for row in parameter_rows(result.draws)]
-    write_rows(folder / "summary.csv", rows)
-    _figures(outcome)
-
-
-def _netcdf(result: Retrieval, path: Path, provenance: dict[str, Any]) -> None:
-    """ArviZ's InferenceData, one group a data set: a chain is a network of the ensemble; flux in mJy.
-
-    Written with xarray: importing arviz takes seconds and leaves a stamp in the user's cache folder.
-    """
-    import xarray as xr
-
-    def draws(values: np.ndarray) -> Any:
-        axes = ("chain", "draw")
-        columns = {p.name: (axes, values[..., i], {"units": p.unit}) for i, p in enumerate(PARAMETERS)}
-        chains, n = values.shape[:2]
-        return xr.Dataset(columns, {"chain": np.arange(chains), "draw": np.arange(n)})
-
-    spectrum, axis = result.spectrum, ("wavelength",)
-    pixels = {"wavelength": (axis, spectrum.wavelength, {"units": "um"})}
-    flux, error = (np.where(spectrum.mask, a, np.nan) for a in (spectrum.flux, spectrum.error))
-    constant = {"error": (axis, error, {"units": "mJy"}), "mask": (axis, spectrum.mask.astype(np.int8))}
-    groups = {
-        "posterior": draws(result.members),
-        "observed_data": xr.Dataset({"flux": (axis, flux, {"units": "mJy"})}, pixels),
-        "constant_data": xr.Dataset(constant, pixels),
-    }
-    if result.control is not None:
-        groups["control"] = draws(result.control)
-    groups["posterior"].attrs.update({k: v for k, v in provenance.items() if isinstance(v, str)})
-    with written_whole(path) as part:
-        for i, (name, data) in enumerate(groups.items()):
-            data.to_netcdf(part, mode="a" if i else "w", group=name, engine="h5netcdf")
-
-
-def _figures(outcome: Outcome) -> None:
-    from kappaflow.plots import object_figures as plots
-    from kappaflow.plots import save_figure
-    from kappaflow.retrieval.pipeline import REFERENCE_PC
-
-    result, folder = outcome.result, outcome.folder
-    assert result is not None
-    spectrum, band = result.spectrum, result.envelope
-    data = (spectrum.flux, spectrum.error, spectrum.mask)
-    title = f"{outcome.title}   SNR {spectrum.snr:.0f}"
-    drawn = None if band is None else (band.low, band.median, band.high)
-    scaled = f" at {REFERENCE_PC:g} pc" if spectrum.meta["scale_known"] else ""
-    save_figure(plots.spectrum(spectrum.wavelength, data, drawn, title=title, distance=scaled), folder / "spectrum")
-    draws = {"marginalized": result.draws}
-    if result.control_draws is not None:
-        draws["control"] = result.control_draws
-    save_figure(plots.corner(draws), folder / "corner")
-    save_figure(plots.c_to_o({k: v[:, INDEX["C_O"]] for k, v in draws.items()}), folder / "c_to_o")
-
-
-def section_of(outcome: Outcome) -> Section:
-    """Return the object's part of the report."""
-    from kappaflow.report.page import Figure, Line, Section, Table
-
-    result = outcome.result
-    if result is None:
-        return Section(outcome.title, "No result", outcome.error or "")
-    _, q16, median, q84, _ = quantiles(result.draws[:, INDEX["C_O"]])
-    rows = [[_named(r[0], r[1]), *(_short(v) for v in r[2:7]), f"{r[7]:.2f}"] for r in parameter_rows(result.draws)]
-    header = ["parameter", "5 %", "16 %", "median", "84 %", "95 %", "width / prior"]
-    known = result.spectrum.meta["scale_known"]
-    figures = [
-        Figure(outcome.folder / "spectrum.png", _CAPTIONS["band" if result.envelope else "spectrum"], "spectrum"),
-        Figure(outcome.folder / "c_to_o.png", _CAPTIONS["c_to_o"], "C/O densities and intervals"),
-        Figure(outcome.folder / "corner.png", _CAPTIONS["corner"], "corner plot of the informative parameters"),
-    ]
-    notes = [] if known else ["No distance was given: the flux scale was not used, and R is close to its prior."]
-    return Section(
-        outcome.title,
-        f"C/O = {median:.2f} +{q84 - median:.2f} −{median - q16:.2f}",
-        "68 % interval; bulk elemental ratio, line lists included",
-        [Line(c.name, c.verdict, _value(c), c.sentence) for c in result.checks],
-        [Table(header, rows, f"Posterior, {len(result.draws):,} draws.", frozenset({INDEX["C_O"]}))],
-        figures,
-        [*notes, *result.spectrum.meta.get("notes", ()), _OMITTED],
-    )
-
-
+_CO = INDEX["C_O"]
 _OMITTED = (
     "The model has six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching and one grey "
     "cloud: no PH3, no patchy clouds, no isotopologues, no condensation of oxygen."
@@ -205,6 +29,97 @@ _CAPTIONS = {
 }
 
 
+def write_object(result: Retrieval, folder: Path) -> None:
+    """Write posterior.nc, summary.json, summary.csv and the figures of one object into its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with written_whole(folder / "posterior.nc") as part:
+        # With xarray: importing arviz takes seconds and leaves a stamp in the user's cache folder.
+        for i, (name, data) in enumerate(result.datasets().items()):
+            data.to_netcdf(part, mode="a" if i else "w", group=name, engine="h5netcdf")
+    _write_json(folder / "summary.json", result.summary())
+    _write_rows(folder / "summary.csv", result.parameters())
+    _write_figures(result, folder)
+
+
+def write_collection(outcomes: Sequence[Retrieval | Failed], out: Path, first: Sequence[Section] = ()) -> Path:
+    """Write what concerns all objects: summary.json, summary.csv and report.html, whose path is returned."""
+    _write_json(out / "summary.json", [outcome.summary() for outcome in outcomes])
+    _write_rows(out / "summary.csv", [outcome.row() for outcome in outcomes])
+    if len(outcomes) > 1:
+        first = [*first, _overview(outcomes, out)]
+    return write_page(outcomes, [out / outcome.name for outcome in outcomes], out / "report.html", first)
+
+
+def write_page(
+    outcomes: Sequence[Retrieval | Failed], folders: Sequence[Path], path: Path, first: Sequence[Section] = ()
+) -> Path:
+    """Write the report on objects whose figures are in `folders`, after the sections `first`."""
+    sections = [_section(outcome, folder) for outcome, folder in zip(outcomes, folders, strict=True)]
+    title = outcomes[0].title if len(outcomes) == 1 else f"{len(outcomes)} objects"
+    made = next((outcome.provenance for outcome in outcomes if isinstance(outcome, Retrieval)), {})
+    report = Report(f"C/O of {title}", "with the line lists in its error bar", [*first, *sections], made)
+    return write_report(report, path)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with written_whole(path) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write `rows` as CSV under the union of their keys."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _write_figures(result: Retrieval, folder: Path) -> None:
+    from kappaflow.plots import object_figures as plots
+    from kappaflow.plots import save_figure
+
+    spectrum, band = result.spectrum, result.envelope
+    data = (spectrum.flux, spectrum.error, spectrum.mask)
+    title = f"{result.title}   SNR {spectrum.snr:.0f}"
+    drawn = None if band is None else (band.low, band.median, band.high)
+    scaled = f" at {REFERENCE_PC:g} pc" if spectrum.meta["scale_known"] else ""
+    save_figure(plots.spectrum(spectrum.wavelength, data, drawn, title=title, distance=scaled), folder / "spectrum")
+    draws = {"marginalized": result.draws}
+    if result.control_draws is not None:
+        draws["control"] = result.control_draws
+    save_figure(plots.corner(draws), folder / "corner")
+    save_figure(plots.c_to_o({k: v[:, _CO] for k, v in draws.items()}), folder / "c_to_o")
+
+
+def _section(outcome: Retrieval | Failed, folder: Path) -> Section:
+    """Return the object's part of the report."""
+    if isinstance(outcome, Failed):
+        return Section(outcome.title, "No result", outcome.error)
+    _, q16, median, q84, _ = outcome.quantiles[:, _CO]
+    rows = [
+        [_named(name, unit), *map(_short, numbers), f"{width:.2f}"]
+        for name, unit, *numbers, width in (row.values() for row in outcome.parameters())
+    ]
+    header = ["parameter", "5 %", "16 %", "median", "84 %", "95 %", "width / prior"]
+    figures = [
+        Figure(folder / "spectrum.png", _CAPTIONS["band" if outcome.envelope else "spectrum"], "spectrum"),
+        Figure(folder / "c_to_o.png", _CAPTIONS["c_to_o"], "C/O densities and intervals"),
+        Figure(folder / "corner.png", _CAPTIONS["corner"], "corner plot of the informative parameters"),
+    ]
+    meta = outcome.spectrum.meta
+    unscaled = "No distance was given: the flux scale was not used, and R is close to its prior."
+    return Section(
+        outcome.title,
+        f"C/O = {median:.2f} +{q84 - median:.2f} −{median - q16:.2f}",
+        "68 % interval; bulk elemental ratio, line lists included",
+        outcome.checks,
+        [Table(header, rows, f"Posterior, {len(outcome.draws):,} draws.", frozenset({_CO}))],
+        figures,
+        [*([] if meta["scale_known"] else [unscaled]), *meta.get("notes", ()), _OMITTED],
+    )
+
+
 def _named(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit and not unit.startswith("dex") else name
 
@@ -214,34 +129,20 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _value(check: Any) -> str:
-    if np.isnan(check.value):
-        return ""
-    shares = {"covered fraction", "line-list share"}
-    return f"{check.value:.0%}" if check.name in shares else f"{check.value:.3g}"
-
-
-def overview(outcomes: Sequence[Outcome], folder: Path) -> Section:
+def _overview(outcomes: Sequence[Retrieval | Failed], folder: Path) -> Section:
     """Return the first section of a report on many: a table, and C/O against SNR."""
     from kappaflow.plots import object_figures as plots
     from kappaflow.plots import save_figure
-    from kappaflow.report.page import Figure, Section, Table
-    from kappaflow.retrieval.trust import worst
 
     rows, shown = [], []
     for outcome in outcomes:
-        result = outcome.result
-        if result is None:
+        if isinstance(outcome, Failed):
             rows.append([outcome.name, "error", "", "", ""])
             continue
-        q = quantiles(result.draws[:, INDEX["C_O"]])
-        control = result.control_draws
-        other = None if control is None else quantiles(control[:, INDEX["C_O"]])
-        shown.append(
-            plots.Retrieved(outcome.title[:24], result.spectrum.snr, list(q), None if other is None else list(other))
-        )
-        span = f"{q[1]:.2f} to {q[3]:.2f}"
-        rows.append([outcome.title, worst(result.checks), f"{result.spectrum.snr:.0f}", f"{q[2]:.2f}", span])
+        q, snr = outcome.quantiles[:, _CO].tolist(), outcome.spectrum.snr
+        control = outcome.control_c_to_o
+        shown.append(plots.Retrieved(outcome.title[:24], snr, q, None if control is None else control.tolist()))
+        rows.append([outcome.title, outcome.verdict, f"{snr:.0f}", f"{q[2]:.2f}", f"{q[1]:.2f} to {q[3]:.2f}"])
     figures = []
     if shown:
         path = save_figure(plots.c_to_o_against_snr(shown), folder / "c_to_o_snr")[0]

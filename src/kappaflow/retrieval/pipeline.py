@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from kappaflow.constants import REFERENCE_PC
 from kappaflow.errors import UserError
+from kappaflow.inference.posterior import Posterior, pooled
 from kappaflow.observe.resampling import mask_outliers, resample
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETERS
 from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
+from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.trust import (
     Check,
     coverage_check,
@@ -25,45 +24,21 @@ from kappaflow.retrieval.trust import (
 from kappaflow.simulation.noise import gain
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
+from kappaflow.tables.identity import recorded_table
 
-__all__ = ["Retrieval", "RetrievalSettings", "on_pixels", "predict", "retrieve"]
+__all__ = ["on_pixels", "predict", "retrieve_spectrum"]
 
 _CO = INDEX["C_O"]
 
 
-@dataclass(frozen=True)
-class RetrievalSettings:
-    """How many draws, how many of them predicted, and the seed of everything random."""
-
-    draws: int = 2001
-    predicted: int = 400  # half of them are the null: p-values reach down to 1 in 201
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Retrieval:
-    """One object: its spectrum on the pixels, draws by member (M, n, 15), what they predict, and the trust card."""
-
-    spectrum: Spectrum
-    members: np.ndarray
-    control: np.ndarray | None
-    envelope: Predictive | None
-    checks: tuple[Check, ...]
-
-    @property
-    def draws(self) -> np.ndarray:
-        """Pooled draws (M n, 15)."""
-        return self.members.reshape(-1, self.members.shape[-1])
-
-    @property
-    def control_draws(self) -> np.ndarray | None:
-        """Pooled draws of the control networks, where there are any."""
-        return None if self.control is None else self.control.reshape(-1, self.control.shape[-1])
-
-
 def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = None) -> Spectrum:
-    """Mask outliers, resample onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc."""
+    """Mask outliers, resample onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc.
+
+    A spectrum whose meta says `scale_known` has been scaled already and keeps its flux.
+    """
     spectrum = resample(mask_outliers(native), pixels)
+    if native.meta.get("scale_known"):
+        return spectrum
     if distance is None:
         return spectrum.noted(scale_known=False)
     if not 0.1 <= distance <= 1e5:
@@ -73,11 +48,11 @@ def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = Non
     return Spectrum(spectrum.wavelength, spectrum.flux * factor, spectrum.error * factor, spectrum.mask, meta)
 
 
-def retrieve(
+def retrieve_spectrum(
     native: Spectrum,
-    posterior: Any,
+    posterior: Posterior,
     *,
-    control: Any = None,
+    control: Posterior | None = None,
     model: Forward | str = "no forward model was given",
     distance: float | None = None,
     settings: RetrievalSettings = RetrievalSettings(),  # noqa: B008 (frozen)
@@ -89,7 +64,7 @@ def retrieve(
     native
         As `read_spectrum` gives it.
     posterior, control
-        `kappaflow.Posterior` of networks trained with varied and with fixed opacities.
+        Networks trained with varied and with fixed opacities.
     model
         The forward model on the networks' pixels, for the predictive check; or a sentence that says why there is
         none, which the trust card then repeats.
@@ -104,9 +79,9 @@ def retrieve(
     members = _sample(posterior, spectrum, settings)
     others = None if control is None else _sample(control, spectrum, settings)
     rng = np.random.default_rng((settings.seed, 7))
-    draws = members.reshape(-1, members.shape[-1])
+    draws = pooled(members, settings.draws)
     theta = draws[rng.choice(len(draws), size=min(settings.predicted, len(draws)), replace=False)]
-    envelope, fits = _predictive(spectrum, theta, model, posterior.members[0].card.opacity, rng)
+    envelope, fits = _predictive(spectrum, theta, model, posterior.opacity, rng)
     checks = [
         snr_check(spectrum.snr),
         coverage_check(spectrum.mask),
@@ -117,15 +92,28 @@ def retrieve(
     ]
     if others is not None:
         checks.append(line_list_share(others[..., _CO], members[..., _CO], rng))
-    return Retrieval(spectrum, members, others, envelope, tuple(checks))
+    made = _provenance(posterior, control, settings)
+    return Retrieval(spectrum, members, others, envelope, tuple(checks), settings, provenance=made)
 
 
-def _sample(posterior: Any, spectrum: Spectrum, settings: RetrievalSettings) -> np.ndarray:
+def _sample(posterior: Posterior, spectrum: Spectrum, settings: RetrievalSettings) -> np.ndarray:
     each = -(-settings.draws // len(posterior.members))
     return posterior.sample_members(spectrum, n=each, seed=settings.seed)
 
 
-def _familiarity(posterior: Any, spectrum: Spectrum) -> Check:
+def _provenance(posterior: Posterior, control: Posterior | None, settings: RetrievalSettings) -> dict[str, str]:
+    import kappaflow
+
+    def named(networks: Posterior) -> str:
+        card = networks.members[0].card
+        return f"{len(networks.members)} of preset {card.preset}, data {card.digest}"
+
+    made = {"kappaflow": kappaflow.__version__, "networks": named(posterior)}
+    made |= {"opacity table": str(recorded_table(posterior.opacity)), "seed": str(settings.seed)}
+    return made | ({"control networks": named(control)} if control is not None else {})
+
+
+def _familiarity(posterior: Posterior, spectrum: Spectrum) -> Check:
     try:
         return familiarity_check([row["p_value"] for row in posterior.familiarity(spectrum)])
     except UserError as error:

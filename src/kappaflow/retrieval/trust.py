@@ -12,16 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kappaflow.errors import UserError
 from kappaflow.parameters import INDEX, PARAMETERS, SNR, bounds
 
 __all__ = [
+    "GRADES",
     "THRESHOLDS",
     "Check",
     "Grade",
     "coverage_check",
     "edge_check",
-    "embedding_check",
     "familiarity_check",
     "line_list_share",
     "seed_check",
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 Grade = Literal["pass", "warn", "fail"]
-_ORDER: tuple[Grade, ...] = ("pass", "warn", "fail")
+GRADES: tuple[Grade, ...] = ("pass", "warn", "fail")
 
 # check -> (limit of a pass, limit of a warning)
 THRESHOLDS: dict[str, tuple[float, float]] = {
@@ -42,6 +41,7 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "seed disagreement": (1.0, 1.4),
     "prior edge": (3.0, 8.0),  # density in the outer 2 % of the prior / the prior's own
 }
+_SHARES = ("covered fraction", "line-list share")  # shown in per cent
 _EDGE = 0.02  # of the prior width: the rim that counts as its edge
 
 
@@ -55,6 +55,13 @@ class Check:
     sentence: str
     interval: tuple[float, float] | None = None  # 95 % interval of `value`, where it has one
 
+    @property
+    def shown(self) -> str:
+        """The value as a reader sees it; nothing where there is none."""
+        if np.isnan(self.value):
+            return ""
+        return f"{self.value:.0%}" if self.name in _SHARES else f"{self.value:.3g}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; nan becomes None."""
         plain = asdict(self)
@@ -64,7 +71,7 @@ class Check:
 
 def worst(checks: Sequence[Check]) -> Grade:
     """Return the worst verdict of `checks`."""
-    return _ORDER[max((_ORDER.index(check.verdict) for check in checks), default=0)]
+    return GRADES[max((GRADES.index(check.verdict) for check in checks), default=0)]
 
 
 def _graded(value: float, name: str) -> Grade:
@@ -98,20 +105,6 @@ def coverage_check(mask: np.ndarray) -> Check:
         "fail": "too little for a C/O",
     }[verdict]
     return Check("covered fraction", value, verdict, f"{value:.0%} of the model's pixels hold good data: {advice}.")
-
-
-def embedding_check(distance: float, reference: np.ndarray) -> Check:
-    """How far the spectrum lies from the training set, as a p-value.
-
-    `reference` (q,) are quantiles, equally spaced in probability from 0 to 1, of the same distance over held-out
-    simulations. The p-value is the share of them beyond `distance`, never below 1 / (q + 1).
-    """
-    reference = np.sort(np.asarray(reference, float))
-    if reference.ndim != 1 or reference.size < 20 or not np.isfinite(reference).all():
-        raise UserError("embedding check: expected at least 20 finite reference quantiles")
-    below = np.interp(distance, reference, np.linspace(0, 1, reference.size), left=0.0, right=1.0)
-    p = float(max(1.0 - below, 1.0 / (reference.size + 1))) if np.isfinite(distance) else 0.0
-    return familiarity_check([p])
 
 
 def familiarity_check(p_values: Sequence[float]) -> Check:

@@ -44,6 +44,7 @@ class Shards:
         a folder for the mask model and the masks in it
     seed : of noise, masks and gain
     verify : check every byte first (otherwise sizes only)
+    limit : keep the first so many training spectra
 
     Examples
     --------
@@ -57,7 +58,13 @@ class Shards:
     """
 
     def __init__(
-        self, path: str | Path, *, masks: bool | str | Path = False, seed: int = 0, verify: bool = False
+        self,
+        path: str | Path,
+        *,
+        masks: bool | str | Path = False,
+        seed: int = 0,
+        verify: bool = False,
+        limit: int | None = None,
     ) -> None:
         self.path = Path(path)
         self.config = read_config(path)
@@ -69,6 +76,9 @@ class Shards:
         self._errors = ErrorFamily(self.wavelength)
         self._masks = self._mask_model(masks)
         self._orders: dict[int, np.ndarray] = {}
+        self._limit = limit
+        if limit is not None and not 1 <= limit == len(self.split[0]):
+            raise UserError(f"{path}: {limit} training spectra asked; it has {len(self)}, a tenth kept for validation")
 
     def __len__(self) -> int:
         return len(self.theta)
@@ -135,7 +145,7 @@ class Shards:
         A spectrum's side depends on its place alone: it never changes sides when the set grows.
         """
         held = Stream("split").at(0).random(len(self)) < VALIDATION
-        return np.flatnonzero(~held), np.flatnonzero(held)
+        return np.flatnonzero(~held)[: self._limit], np.flatnonzero(held)
 
     def flux(self, index: np.ndarray | slice) -> np.ndarray:
         """Noise-free flux of the spectra at `index`, (b, p), float32."""

@@ -1,0 +1,78 @@
+"""Networks on held-out spectra: the draws to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kappaflow.calibrate import check_draws
+from kappaflow.errors import UserError
+from kappaflow.evaluate.draws_file import Method, write_method
+from kappaflow.inference import Posterior
+from kappaflow.parameters import DRAWS
+from kappaflow.progress import progress
+from kappaflow.simulation import Shards
+from kappaflow.spectra import same_pixels
+
+__all__ = ["HeldOut"]
+
+CHUNK = 128  # spectra drawn together
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Networks, pooled, on a held-out set of `kappaflow simulate`; what `kappaflow calibrate` is told about them."""
+
+    models: Sequence[Path]
+    data: Path
+    n: int | None = None  # spectra; all by default
+    draws: int = DRAWS  # per spectrum
+    masks: bool = False
+    keep: Path | None = None  # file for the draws
+
+    @property
+    def name(self) -> str:
+        """What the method is called."""
+        return self.models[0].stem if len(self.models) == 1 else f"ensemble of {len(self.models)}"
+
+    def method(self, seed: int) -> Method:
+        """Draw from the networks for the set, observed once from `seed`."""
+        posterior, shards = Posterior.load(*self.models), Shards(self.data, masks=self.masks)
+        refuse_foreign(posterior, shards)
+        seen = shards.evaluation(self.n, seed)
+        draws = np.empty((len(seen), self.draws, len(posterior.box)), dtype=np.float32)
+        log_prob = np.empty(len(seen))
+        with progress("drawing", len(seen), unit="spectra") as advance:
+            for start in range(0, len(seen), CHUNK):
+                rows = slice(start, start + CHUNK)
+                some = seen[rows]
+                arrays, known = (some.flux, some.error, some.mask), some.scale_known
+                # The address of a draw is (seed, member, row of the batch): another seed for every batch.
+                draws[rows] = posterior.sample_batch(*arrays, n=self.draws, seed=seed + start, scale_known=known)
+                log_prob[rows] = posterior.log_prob_batch(some.truth, *arrays, scale_known=known)
+                advance(len(some))
+        box = posterior.box
+        method = Method(
+            self.name,
+            check_draws(seen.truth, draws, prior=(np.asarray(box.low), np.asarray(box.high)), names=box.names),
+            {"SNR": np.asarray(seen.snr, dtype=float)},
+            log_prob,
+            origin=f"{', '.join(map(str, self.models))} on {self.data}",
+        )
+        if self.keep is not None:
+            write_method(self.keep, method)
+        return method
+
+
+def refuse_foreign(posterior: Posterior, shards: Shards) -> None:
+    """Refuse a set on other pixels, of other opacities, or drawn from the seed of the networks' own training set."""
+    if not same_pixels(shards.wavelength, posterior.wavelength):
+        raise UserError(
+            f"{shards.path}: {len(shards.wavelength)} pixels, the networks {len(posterior.wavelength)}; simulate the "
+            "held-out set with the preset the networks were trained on"
+        )
+    posterior.refuse_other_table(shards.card.opacity, shards.path)
+    posterior.refuse_training_seed(shards.card.seed, shards.path)

@@ -1,0 +1,193 @@
+"""What a retrieval found: the draws, what they predict, the trust card; as numbers, as ArviZ, as files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kappaflow.inference.posterior import pooled
+from kappaflow.observe.spectrum import Spectrum
+from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
+from kappaflow.retrieval.predictive import Predictive
+from kappaflow.retrieval.trust import Check, Grade, worst
+
+if TYPE_CHECKING:
+    import arviz
+    import xarray
+
+__all__ = ["LEVELS", "Failed", "Retrieval", "RetrievalSettings"]
+
+LEVELS = (0.05, 0.16, 0.5, 0.84, 0.95)
+_QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
+
+
+@dataclass(frozen=True)
+class RetrievalSettings:
+    """How many draws, how many of them predicted, and the seed of everything random."""
+
+    draws: int = DRAWS
+    predicted: int = 400  # half of them are the null: p-values reach down to 1 in 201
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An object that could not be retrieved, and why."""
+
+    name: str
+    error: str
+
+    @property
+    def title(self) -> str:
+        """What it is called in a report."""
+        return self.name
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data, for summary.json."""
+        return {"name": self.name, "error": self.error}
+
+    def row(self) -> dict[str, Any]:
+        """One line of the table of many objects."""
+        return {"name": self.name, "verdict": "error", "error": self.error}
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    """One object: its spectrum on the networks' pixels, its posterior, and how far to trust it.
+
+    `members` (M, n, 15) are the draws of each network, `control` those of the networks of fixed opacities, `envelope`
+    what draws with varied opacities predict.
+
+    Examples
+    --------
+    >>> result = kf.retrieve("x1d.fits", distance=5.7)  # doctest: +SKIP
+    >>> result.summary()["parameters"]["C_O"]["q50"]  # doctest: +SKIP
+    >>> result.save("result")  # doctest: +SKIP
+    """
+
+    spectrum: Spectrum
+    members: np.ndarray
+    control: np.ndarray | None
+    envelope: Predictive | None
+    checks: tuple[Check, ...]
+    settings: RetrievalSettings = RetrievalSettings()
+    name: str = "spectrum"
+    provenance: Mapping[str, str] = field(default_factory=dict)  # what made the numbers
+
+    @property
+    def draws(self) -> np.ndarray:
+        """Pooled draws (n, 15)."""
+        return pooled(self.members, self.settings.draws)
+
+    @property
+    def control_draws(self) -> np.ndarray | None:
+        """Pooled draws of the control networks, where there are any."""
+        return None if self.control is None else pooled(self.control, self.settings.draws)
+
+    @property
+    def title(self) -> str:
+        """The target's name where the file states one, else the file's."""
+        target = self.spectrum.meta.get("target")
+        return target if isinstance(target, str) and target else self.name
+
+    @property
+    def verdict(self) -> Grade:
+        """The worst grade of the trust card."""
+        return worst(self.checks)
+
+    @property
+    def quantiles(self) -> np.ndarray:
+        """Quantiles (5, 15) of the draws at LEVELS."""
+        return _quantiles(self.draws)
+
+    @property
+    def control_c_to_o(self) -> np.ndarray | None:
+        """Quantiles (5,) of the control's C/O at LEVELS."""
+        return None if self.control_draws is None else _quantiles(self.control_draws[:, INDEX["C_O"]])
+
+    def parameters(self) -> list[dict[str, Any]]:
+        """One row per parameter: name, unit, quantiles, width of the 90 % interval over the prior's."""
+        table = self.quantiles
+        return [
+            {"parameter": p.name, "unit": p.unit}
+            | dict(zip(_QUANTILES, map(float, table[:, i]), strict=True))
+            | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * p.width))}
+            for i, p in enumerate(PARAMETERS)
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data: parameters, trust card, the spectrum's own facts, and what made the numbers."""
+        control = self.control_c_to_o
+        rows = self.parameters()
+        return {
+            "name": self.name,
+            "verdict": self.verdict,
+            "trust": [check.as_dict() for check in self.checks],
+            "parameters": {row.pop("parameter"): row for row in rows},
+            "control_c_to_o": None if control is None else control.tolist(),
+            "levels": list(LEVELS),
+            "snr": self.spectrum.snr,
+            "covered_fraction": float(self.spectrum.mask.mean()),
+            "spectrum": {k: list(v) if isinstance(v, tuple) else v for k, v in self.spectrum.meta.items()},
+            **self.provenance,
+        }
+
+    def row(self) -> dict[str, Any]:
+        """One line of the table of many objects."""
+        row: dict[str, Any] = {"name": self.name, "verdict": self.verdict, "snr": self.spectrum.snr}
+        row["covered_fraction"] = float(self.spectrum.mask.mean())
+        for prefix, found in (("", self.quantiles[:, INDEX["C_O"]]), ("control_", self.control_c_to_o)):
+            if found is not None:
+                row |= {f"{prefix}C_O_{q}": float(value) for q, value in zip(_QUANTILES, found, strict=True)}
+        return row
+
+    def datasets(self) -> dict[str, xarray.Dataset]:
+        """ArviZ's groups: posterior, observed_data, constant_data and, where there is one, control; flux in mJy.
+
+        A chain is a network of the ensemble: their draws are independent, and r_hat compares the networks.
+        """
+        import xarray as xr
+
+        def draws(values: np.ndarray) -> xr.Dataset:
+            columns = {p.name: (("chain", "draw"), values[..., i], {"units": p.unit}) for i, p in enumerate(PARAMETERS)}
+            chains, n = values.shape[:2]
+            return xr.Dataset(columns, {"chain": np.arange(chains), "draw": np.arange(n)})
+
+        spectrum, axis = self.spectrum, ("wavelength",)
+        pixels = {"wavelength": (axis, spectrum.wavelength, {"units": "um"})}
+        flux, error = (np.where(spectrum.mask, a, np.nan) for a in (spectrum.flux, spectrum.error))
+        constant = {"error": (axis, error, {"units": "mJy"}), "mask": (axis, spectrum.mask.astype(np.int8))}
+        groups = {
+            "posterior": draws(self.members).assign_attrs(self.provenance),
+            "observed_data": xr.Dataset({"flux": (axis, flux, {"units": "mJy"})}, pixels),
+            "constant_data": xr.Dataset(constant, pixels),
+        }
+        return groups if self.control is None else groups | {"control": draws(self.control)}
+
+    def to_arviz(self) -> arviz.InferenceData:
+        """Return ArviZ's InferenceData, the same as in posterior.nc."""
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version once a day
+            import arviz
+
+        return arviz.InferenceData(**self.datasets())  # pyright: ignore[reportArgumentType]
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write posterior.nc, summary.json, summary.csv, figures and report.html; return the report's path."""
+        from kappaflow.report.files import write_object, write_page
+
+        folder = Path(folder)
+        write_object(self, folder)
+        return write_page([self], [folder], folder / "report.html")
+
+
+def _quantiles(draws: np.ndarray) -> np.ndarray:
+    """Quantiles (5, ...) of draws (n, ...) by Weibull's rule: linear interpolation reads tails too narrow."""
+    return np.quantile(draws, LEVELS, axis=0, method="weibull")

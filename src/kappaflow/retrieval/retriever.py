@@ -1,0 +1,194 @@
+"""`kf.retrieve`: files or a spectrum in, a posterior with its trust card out; networks and model are found here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Unpack
+
+from kappaflow.errors import UserError
+from kappaflow.inference.posterior import Posterior, packaged
+from kappaflow.observe.read import Hint, read_spectrum
+from kappaflow.observe.spectrum import Spectrum
+from kappaflow.progress import progress
+from kappaflow.retrieval.pipeline import retrieve_spectrum
+from kappaflow.retrieval.result import Failed, Retrieval, RetrievalSettings
+from kappaflow.spectra import Forward
+from kappaflow.tables.identity import recorded_table, table_name
+
+__all__ = ["Retriever", "forward_for", "name_objects", "retrieve", "retrieve_files"]
+
+File = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """All that is the same for every object: networks, control, opacity table and settings; made by `load`."""
+
+    posterior: Posterior
+    control: Posterior | None = None
+    opacity: File | None = None
+    settings: RetrievalSettings = RetrievalSettings()
+
+    @classmethod
+    def load(
+        cls,
+        model: File | Sequence[File] | Posterior = (),
+        control: File | Sequence[File] | Posterior = (),
+        *,
+        opacity: File | None = None,
+        settings: RetrievalSettings = RetrievalSettings(),  # noqa: B008 (frozen)
+    ) -> Retriever:
+        """Load networks, the packaged ones by default, and refuse what does not belong together.
+
+        Parameters
+        ----------
+        model, control
+            Networks trained with varied and with fixed opacities: files, folders of `kappaflow train`, or loaded. The
+            packaged control goes with the packaged networks only.
+        opacity
+            The opacity table that the networks were trained with, where it is not the packaged one.
+        settings
+            Sizes and seed.
+        """
+        posterior = _loaded(model) or Posterior.load()
+        others = _loaded(control or (() if model else packaged("control")))
+        if others is not None:
+            posterior.refuse_other_table(others.opacity, "--control")
+        refuse_other_table(posterior, opacity)
+        return cls(posterior, others, opacity, settings)
+
+    @cached_property
+    def forward(self) -> Forward | str:
+        """The forward model on the networks' pixels, or a sentence that says why there is none."""
+        return forward_for(self.posterior, self.opacity)
+
+    def __call__(self, native: Spectrum, distance: float | None = None) -> Retrieval:
+        """Retrieve one spectrum; `distance` in pc, else what the file states, else unknown."""
+        stated = native.meta.get("distance_pc")
+        if distance is None and isinstance(stated, int | float):
+            distance = float(stated)
+        return retrieve_spectrum(
+            native,
+            self.posterior,
+            control=self.control,
+            model=self.forward,
+            distance=distance,
+            settings=self.settings,
+        )
+
+
+def _loaded(networks: File | Sequence[File] | Posterior) -> Posterior | None:
+    if isinstance(networks, Posterior):
+        return networks
+    paths = (networks,) if isinstance(networks, str | os.PathLike) else tuple(networks)
+    return Posterior.load(*paths) if paths else None
+
+
+def refuse_other_table(posterior: Posterior, opacity: File | None) -> None:
+    """Refuse an opacity table, given or packaged, that is not the one the networks were trained with."""
+    needed, there = recorded_table(posterior.opacity), table_name(opacity)
+    if needed.digest == there.digest:
+        return
+    where = "the packaged one is" if opacity is None else f"--opacity {opacity} is"
+    raise UserError(
+        f"retrieve: the networks were trained with opacity table {needed}; {where} {there}: give theirs with --opacity "
+        "FILE"
+    )
+
+
+def forward_for(posterior: Posterior, opacity: File | None = None) -> Forward | str:
+    """Load the forward model on the networks' pixels, with their opacities, or say in a sentence why there is none."""
+    card = posterior.members[0].card
+    try:
+        from kappaflow.model.forward import ForwardModel
+
+        return ForwardModel.load(card.preset, opacity=opacity, cia=recorded_table(card.opacity).cia)
+    except UserError as error:
+        return f"no forward model ({error})"
+
+
+def retrieve(
+    *source: File | Spectrum,
+    distance: float | None = None,
+    model: File | Sequence[File] | Posterior = (),
+    control: File | Sequence[File] | Posterior = (),
+    opacity: File | None = None,
+    settings: RetrievalSettings = RetrievalSettings(),  # noqa: B008 (frozen)
+    **hints: Unpack[Hint],
+) -> Retrieval:
+    """Retrieve one object: mask outliers, resample, scale to 10 pc, sample the networks, fill in the trust card.
+
+    Parameters
+    ----------
+    *source
+        Files of one object (several are merged), or a `Spectrum`.
+    distance
+        In pc; else the file's own `distance_pc`. Without any, the flux scale is not used and R stays at its prior.
+    model, control, opacity, settings
+        See `Retriever.load`; the packaged networks, control and table by default.
+    **hints
+        See `read_spectrum`, for files that do not say all.
+
+    Examples
+    --------
+    >>> result = kf.retrieve("x1d.fits", distance=5.7)  # doctest: +SKIP
+    >>> result.draws.shape, result.verdict  # doctest: +SKIP
+    ((2000, 15), 'warn')
+    """
+    spectra = [one for one in source if isinstance(one, Spectrum)]
+    if spectra and (len(source) > 1 or hints):
+        raise UserError("retrieve: a Spectrum stands alone; expected one Spectrum, or files and how to read them")
+    files = [Path(one) for one in source if not isinstance(one, Spectrum)]
+    native = spectra[0] if spectra else read_spectrum(*files, **hints)
+    name = name_objects([files])[0][0] if files else "spectrum"
+    return replace(Retriever.load(model, control, opacity=opacity, settings=settings)(native, distance), name=name)
+
+
+def name_objects(groups: Sequence[Sequence[Path]]) -> list[tuple[str, list[Path]]]:
+    """Name objects by their first file, distinctly, and safe as folders.
+
+    Examples
+    --------
+    >>> [name for name, _ in name_objects([[Path("a/x1d.fits.gz")], [Path("b/x1d.csv")]])]
+    ['x1d', 'x1d-2']
+    """
+    taken: dict[str, int] = {}
+    named = []
+    for group in groups:
+        stem = group[0].name.removesuffix(".gz").rsplit(".", 1)[0].strip(". ") or "spectrum"
+        taken[stem] = taken.get(stem, 0) + 1
+        named.append((stem if taken[stem] == 1 else f"{stem}-{taken[stem]}", list(group)))
+    return named
+
+
+def retrieve_files(
+    retriever: Retriever,
+    objects: Sequence[tuple[str, list[Path]]],
+    out: Path,
+    *,
+    distance: float | None = None,
+    first: Sequence[Any] = (),
+    **hints: Unpack[Hint],
+) -> tuple[list[Retrieval | Failed], Path]:
+    """Retrieve each object (name, files) into a folder of its own, and write the report on all of them.
+
+    A mistake in one does not stop the others. `first` are sections of the report before the objects' own. Returns what
+    came of each, and the path of report.html.
+    """
+    from kappaflow.report.files import write_collection, write_object
+
+    outcomes: list[Retrieval | Failed] = []
+    with progress("retrieving", len(objects), unit="spectra") as advance:
+        for name, files in objects:
+            try:
+                found = replace(retriever(read_spectrum(*files, **hints), distance), name=name)
+                write_object(found, out / name)
+            except UserError as error:
+                found = Failed(name, str(error))
+            outcomes.append(found)
+            advance(1, note=name)
+    return outcomes, write_collection(outcomes, out, first)
