@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from kappaflow.build.sources.fastchem import Solver, find_data
-from kappaflow.model.prepare import hermite, on_device, prepare_chemistry
+from kappaflow.model.arrays import on_device
+from kappaflow.model.prepare import hermite, prepare_chemistry
 from kappaflow.parameters import INDEX, SPECIES, bounds
 from kappaflow.physics.composition import EquilibriumTable, equilibrium, quenched_composition
 from kappaflow.physics.temperature import Hermite, profile

@@ -14,7 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from kappaflow.build.sources.fastchem import Solver, find_data
-from kappaflow.model.prepare import on_device, prepare_chemistry
+from kappaflow.model.arrays import on_device
+from kappaflow.model.prepare import prepare_chemistry
 from kappaflow.parameters import SPECIES
 from kappaflow.physics.composition import EquilibriumTable, equilibrium, quenched_composition
 from kappaflow.tables.chemistry import load_chemistry

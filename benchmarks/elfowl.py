@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from kappaflow.model.arrays import on_device
 from kappaflow.model.line_terms import temperature_grid
-from kappaflow.model.prepare import on_device, prepare_cia
+from kappaflow.model.prepare import prepare_cia
 from kappaflow.parameters import SPECIES
 from kappaflow.physics.absorption import TemperatureGrid, temperature_weights
 from kappaflow.physics.cloud import Air

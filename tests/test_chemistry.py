@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kappaflow.model.prepare import on_device, prepare_chemistry
+from kappaflow.model.arrays import on_device
+from kappaflow.model.prepare import prepare_chemistry
 from kappaflow.parameters import INDEX, SPECIES, bounds
 from kappaflow.physics.composition import (
     GASES,

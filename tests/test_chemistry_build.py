@@ -12,7 +12,8 @@ import pytest
 from kappaflow.build.sources import fastchem
 from kappaflow.build.tables import chemistry_table as build
 from kappaflow.errors import UserError
-from kappaflow.model.prepare import on_device, prepare_chemistry
+from kappaflow.model.arrays import on_device
+from kappaflow.model.prepare import prepare_chemistry
 from kappaflow.physics.composition import EquilibriumTable, equilibrium
 from kappaflow.tables.chemistry import FLOOR, ChemistryTable, load_chemistry, quantized, save_chemistry
 

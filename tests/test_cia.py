@@ -12,7 +12,8 @@ import pytest
 
 from kappaflow.build.tables.cia_table import LOSCHMIDT, NU, TEMPERATURE, build_cia, read_borysow, read_petitradtrans
 from kappaflow.errors import UserError
-from kappaflow.model.prepare import on_device, prepare_cia
+from kappaflow.model.arrays import on_device
+from kappaflow.model.prepare import prepare_cia
 from kappaflow.physics.continuum import CIATable, ln_cia
 from kappaflow.tables.cia import FAMILIES, PAIRS, CIAFamilies, load_cia, save_cia
 

@@ -16,8 +16,8 @@ import kappaflow
 from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.model import ForwardModel, cache
+from kappaflow.model.arrays import Prepared, on_device
 from kappaflow.model.cache import CODE, cached, prepared_key
-from kappaflow.model.prepare import Prepared, on_device
 from kappaflow.physics.temperature import Hermite
 from kappaflow.presets import preset
 from kappaflow.tables.opacity import OPACITY

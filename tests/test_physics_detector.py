@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kappaflow.instrument import GAP, PIXEL, WINDOW, on_nrs2, pixel_grid, resolving_power
+from kappaflow.model.arrays import on_device
 from kappaflow.model.detector_matrix import prepare_detector, rotation_rule
-from kappaflow.model.prepare import on_device
 from kappaflow.physics.detector import KM, Detector, doppler_kernel, observe
 
 DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data"))

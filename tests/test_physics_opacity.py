@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
+from kappaflow.model.arrays import on_device
 from kappaflow.model.line_terms import block_grid, reduce_rank, temperature_grid
-from kappaflow.model.prepare import on_device
 from kappaflow.physics.absorption import TemperatureGrid, temperature_weights
 from kappaflow.physics.transfer import planck
 from kappaflow.tables.field_prior import fourier_basis

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 from scipy.interpolate import PchipInterpolator
 
-from kappaflow.model.prepare import hermite, on_device
+from kappaflow.model.arrays import on_device
+from kappaflow.model.prepare import hermite
 from kappaflow.parameters import KNOT_LOG_PRESSURE
 from kappaflow.physics.temperature import Hermite, profile
 

@@ -23,7 +23,7 @@ import scipy
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from kappaflow.model.prepare import Prepared
+from kappaflow.model.arrays import Prepared
 from kappaflow.presets import Preset
 from kappaflow.storage import digest, written_whole
 from kappaflow.tables.chemistry import CHEMISTRY
@@ -42,6 +42,7 @@ CODE = (
     "constants.py",
     "instrument.py",
     "parameters.py",
+    "model/arrays.py",
     "model/detector_matrix.py",
     "model/line_terms.py",
     "model/prepare.py",

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from kappaflow.errors import UserError
 from kappaflow.instrument import pixel_grid
+from kappaflow.model.arrays import Prepared, on_device
 from kappaflow.model.cache import cached, prepared_key
-from kappaflow.model.prepare import Prepared, layer_centres, on_device, prepare, prepare_chemistry, prepare_cia
 from kappaflow.parameters import COEFFICIENTS, SPECIES, check_theta
 from kappaflow.physics.emission import Tables, clamped_layers, spectra
 from kappaflow.presets import Preset
@@ -80,6 +80,9 @@ class ForwardModel:
         scale = _check_broadening(broadening)
 
         def make() -> Prepared:
+            # Here, because SciPy takes as long to import as a set of arrays to find.
+            from kappaflow.model.prepare import layer_centres, prepare, prepare_chemistry, prepare_cia
+
             table = opacity if isinstance(opacity, OpacityTable) else load_opacity(opacity)
             chemistry = prepare_chemistry(load_chemistry(), layer_centres(sizes))
             return prepare(table, chemistry, prepare_cia(load_cia(), cia), sizes, scale)

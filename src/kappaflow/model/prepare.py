@@ -1,22 +1,14 @@
-"""Tables to arrays at the layers, one `prepare` per table: NumPy in, NumPy out, single precision.
-
-Arrays are named by their place in `physics.emission.Tables` ("lines.basis"): so they are kept on disk, and so
-`on_device` gathers them again.
-"""
+"""Tables to arrays at the layers, one `prepare` per table: NumPy in, NumPy out, single precision."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
-
-import jax
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.linalg import solve_banded
 
 from kappaflow.constants import T_OFFSET
 from kappaflow.errors import UserError
+from kappaflow.model.arrays import Arrays, Prepared, single
 from kappaflow.model.detector_matrix import prepare_detector
 from kappaflow.model.line_terms import prepare_lines
 from kappaflow.parameters import KNOT_LOG_PRESSURE, SPECIES
@@ -29,32 +21,10 @@ from kappaflow.tables.chemistry import ChemistryTable
 from kappaflow.tables.cia import CIAFamilies
 from kappaflow.tables.opacity import OpacityTable
 
-__all__ = [
-    "Arrays",
-    "Prepared",
-    "hermite",
-    "layer_centres",
-    "on_device",
-    "prepare",
-    "prepare_chemistry",
-    "prepare_cia",
-    "prepare_layers",
-]
+__all__ = ["hermite", "layer_centres", "prepare", "prepare_chemistry", "prepare_cia", "prepare_layers"]
 
 TOP, BOTTOM = -5.0, 3.0  # log10(P/bar)
 VERSION = 1  # raise it when a change of the physics changes spectra
-
-Arrays = Mapping[str, np.ndarray]
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """All that a forward model is made of."""
-
-    arrays: Arrays  # float32 and int32
-    names: Mapping[str, tuple[str, ...]]  # species -> its line lists, the base first
-    meta: Mapping[str, Any]  # what decided the arrays
 
 
 def prepare(
@@ -84,29 +54,8 @@ def prepare(
         "broadening": list(broadening),
         "chemistry and cia": digest_arrays({f"{i:02d}": array for i, array in enumerate(small)}),
     }
-    arrays = {f"{part}.{name}": _single(array) for part, named in parts.items() for name, array in named.items()}
+    arrays = {f"{part}.{name}": single(array) for part, named in parts.items() for name, array in named.items()}
     return Prepared(arrays, {s: tuple(opacity.lists[s]) for s in SPECIES}, meta)
-
-
-def on_device(kind: type[T], arrays: Arrays) -> T:
-    """Gather `arrays` into the named tuple `kind`, whose parts may be named tuples themselves, on JAX's device.
-
-    A processor takes arrays as they lie in memory (aligned to 64 bytes), without a copy: mapped files stay shared.
-    """
-    kinds = get_type_hints(kind)
-
-    def part(name: str) -> Any:
-        if name in arrays:
-            return jax.device_put(_single(arrays[name]))
-        inner = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
-        return on_device(kinds[name], inner)
-
-    return kind(*(part(name) for name in kind._fields))  # type: ignore[attr-defined]
-
-
-def _single(array: np.ndarray) -> np.ndarray:
-    """Single precision, also where another part of the program has switched JAX to double."""
-    return np.asarray(array, np.float32 if array.dtype.kind == "f" else np.int32, order="C")
 
 
 def layer_centres(sizes: Preset) -> np.ndarray:

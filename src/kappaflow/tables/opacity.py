@@ -15,7 +15,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from kappaflow.constants import T_REFERENCE
 from kappaflow.errors import UserError
@@ -73,6 +72,8 @@ class OpacityTable:
         A Lorentz width is gamma P (T_ref/T)^n, so this is the same table read at the pressure
         P scale (T_ref/T)^shift: exact, up to the interpolation in log P.
         """
+        from scipy.interpolate import CubicSpline  # slow to import, and who finds prepared arrays needs none
+
         entry = self.line_list(species, name)
         scale, shift = broadening
         spline = CubicSpline(self.log_pressure, entry.coefficients, axis=0)
