@@ -18,7 +18,7 @@ from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
 from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
 from kappaflow.spectra import Box, OpacityCard, Spectra, same_pixels
-from kappaflow.tables.identity import recorded_table
+from kappaflow.tables.table_names import recorded_table
 
 __all__ = ["Posterior", "networks_folder", "packaged", "pooled"]
 

@@ -24,7 +24,7 @@ from kappaflow.retrieval.trust import (
 from kappaflow.simulation.noise import gain
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
-from kappaflow.tables.identity import recorded_table
+from kappaflow.tables.table_names import recorded_table
 
 __all__ = ["on_pixels", "predict", "retrieve_spectrum"]
 

@@ -17,7 +17,7 @@ from kappaflow.progress import progress
 from kappaflow.retrieval.pipeline import retrieve_spectrum
 from kappaflow.retrieval.result import Failed, Retrieval, RetrievalSettings
 from kappaflow.spectra import Forward
-from kappaflow.tables.identity import recorded_table, table_name
+from kappaflow.tables.table_names import recorded_table, table_name
 
 __all__ = ["Retriever", "forward_for", "name_objects", "retrieve", "retrieve_files"]
 
