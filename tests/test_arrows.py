@@ -33,7 +33,7 @@ MAY_SEE = {
     "model": FOUNDATION | {"physics"},
     "simulation": FOUNDATION | {"model"},
     "inference": FOUNDATION,
-    "calibrate": {"errors"},
+    "calibrate": {"errors", "randomness"},
     "evaluate": FOUNDATION | {"simulation", "inference", "calibrate", "observe", "plots"},
     "observe": FOUNDATION,
     "retrieval": FOUNDATION | {"model", "simulation", "inference", "observe", "report"},

@@ -115,7 +115,7 @@ def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path, change, said
 def test_a_run_is_not_resumed_on_another_preset(tmp_path):
     data = batches()
     trainer(tmp_path, data=data, epochs=1).fit()
-    data.card = replace(data.card, preset="laptop")
+    data._card = replace(data.card, preset="laptop")
     with pytest.raises(UserError, match="started with preset memory, resumed with laptop"):
         trainer(tmp_path, data=data, epochs=1).fit(resume=True)
 

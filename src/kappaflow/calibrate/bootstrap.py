@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kappaflow.randomness import generator
+
 __all__ = ["bootstrap_mean", "bootstrap_median", "percentile_interval", "resamples"]
 
 BOOTSTRAPS = 1000
@@ -18,7 +20,7 @@ def resamples(n: int, count: int = BOOTSTRAPS, *, seed: int = 0) -> np.ndarray:
 
     Replicate b is the same whatever `count` is, and no two replicates share their random numbers.
     """
-    rng = np.random.default_rng([seed, 0xB007])
+    rng = generator("bootstrap", seed)
     counts = np.empty((count, n), dtype=np.int32)
     for row in counts:
         row[:] = np.bincount(rng.integers(0, n, n), minlength=n)

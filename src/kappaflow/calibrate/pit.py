@@ -10,6 +10,7 @@ from scipy.stats import chi2, kstest, kstwo
 
 from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
+from kappaflow.randomness import generator
 
 __all__ = ["PitReport", "pit_report", "randomized_pit"]
 
@@ -49,7 +50,7 @@ def randomized_pit(below: np.ndarray, ties: np.ndarray, count: int, *, seed: int
     u = (b + U (ties + 1))/(s + 1), U uniform: a place at random in the truth's rank cell. Without it the ranks of s
     draws are lumps at k/(s + 1), which bins that do not divide s + 1 cut unevenly.
     """
-    jitter = np.random.default_rng([seed, 0x917]).random(below.shape)
+    jitter = generator("PIT", seed).random(below.shape)
     return (below + jitter * (ties + 1.0)) / (count + 1.0)
 
 

@@ -27,6 +27,7 @@ from kappaflow.calibrate.bootstrap import bootstrap_mean, percentile_interval, r
 from kappaflow.calibrate.draws import Draws
 from kappaflow.calibrate.plain import plain
 from kappaflow.errors import UserError
+from kappaflow.randomness import generator
 
 __all__ = ["TarpReport", "tarp", "tarp_ranks"]
 
@@ -177,7 +178,7 @@ def _block(draws: Draws, plan: _Plan, block: np.ndarray) -> tuple[np.ndarray, np
     curves = np.empty((len(block), len(ALPHA)))
     histogram = np.zeros((plan.nulls, len(ALPHA) - 1), dtype=np.int64)
     for row, i in enumerate(block):
-        rng = np.random.default_rng([plan.seed, 0x7A49, i])  # addressed: object i is the same in any company
+        rng = generator("TARP", plan.seed, i)  # addressed: object i is the same in any company
         points = (draws.draws[i][:, plan.chosen] - plan.shift) / plan.scale
         truth = (draws.truth[i, plan.chosen] - plan.shift) / plan.scale
         own = rng.choice(s, plan.count, replace=False) if local else None

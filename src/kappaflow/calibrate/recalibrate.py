@@ -15,6 +15,7 @@ from kappaflow.calibrate.draws import LEVELS, Draws
 from kappaflow.calibrate.pit import randomized_pit
 from kappaflow.calibrate.summary import Summary, sample_quantiles, summarize
 from kappaflow.errors import UserError
+from kappaflow.randomness import generator
 
 __all__ = ["Conformal", "PitMap", "fit_conformal", "fit_pit_map", "split_half"]
 
@@ -24,7 +25,7 @@ def split_half(n: int, *, seed: int = 0, share: float = 0.5) -> tuple[np.ndarray
     size = round(share * n)
     if not 0.0 < share < 1.0 or not 0 < size < n:
         raise UserError(f"split: {n} objects with share {share:g} leave a side empty; expected objects on both")
-    order = np.random.default_rng([seed, 0x5917]).permutation(n)
+    order = generator("halves", seed).permutation(n)
     return np.sort(order[:size]), np.sort(order[size:])
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from kappaflow.instrument import WINDOW
+from kappaflow.randomness import generator
 from kappaflow.spectra import Box, Card, Spectra
 from kappaflow.storage import digest_arrays
 
@@ -86,17 +87,18 @@ class ArrayBatches:
 
     def train(self, epoch: int, index: int, size: int) -> Spectra:
         """See `Batches.train`."""
-        order = np.random.default_rng((self._seed, 1, epoch)).permutation(self.card.n_train)
-        return self._batch(order[index * size : (index + 1) * size], (self._seed, 2, epoch, index))
+        order = generator("array order", self._seed, epoch).permutation(self.card.n_train)
+        return self._batch(order[index * size : (index + 1) * size], generator("array noise", self._seed, epoch, index))
 
     def validation(self, start: int, stop: int) -> Spectra:
         """See `Batches.validation`."""
         rows = self.card.n_train + np.arange(start, min(stop, self._n_validation))
-        parts = [self._batch(rows[i : i + 1], (self._seed, 3, int(r))) for i, r in enumerate(rows)]
+        parts = [
+            self._batch(rows[i : i + 1], generator("array validation", self._seed, int(r))) for i, r in enumerate(rows)
+        ]
         return Spectra.joined(parts)
 
-    def _batch(self, rows: np.ndarray, address: tuple[int, ...]) -> Spectra:
-        rng = np.random.default_rng(address)
+    def _batch(self, rows: np.ndarray, rng: np.random.Generator) -> Spectra:
         flux, error = self._flux[rows], self._error[rows]
         noisy = flux + error * rng.standard_normal(flux.shape, dtype=np.float32)
         mask = np.ones(flux.shape, bool)

@@ -17,6 +17,7 @@ from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
 from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
+from kappaflow.randomness import generator
 from kappaflow.spectra import Box, OpacityCard, Spectra, same_pixels
 from kappaflow.tables.table_names import recorded_table
 
@@ -276,7 +277,7 @@ def _noise(members: int, rows: slice, shape: tuple[int, int], seed: int) -> Tens
     """Draw base noise (M, b, n, D) at the address (seed, member, row)."""
     draws = [
         [
-            np.random.default_rng((seed, m, row)).standard_normal(shape, dtype=np.float32)
+            generator("posterior", seed, m, row).standard_normal(shape, dtype=np.float32)
             for row in range(rows.start, rows.stop)
         ]
         for m in range(members)

@@ -26,6 +26,7 @@ from kappaflow.inference.network import Estimator, Familiarity
 from kappaflow.inference.recipes import Recipe
 from kappaflow.inference.schedule import SCHEDULES
 from kappaflow.inference.state import STATE, Run, State
+from kappaflow.randomness import generator, torch_seed
 from kappaflow.spectra import Spectra
 
 __all__ = ["Diverged", "Trainer", "plan_run"]
@@ -159,10 +160,10 @@ class Trainer:
         epoch, index = divmod(step, self.per_epoch)
         if not self.run.recipe.training.fresh_noise:
             # The batches of the first epoch, noise and all, in another order.
-            index = int(np.random.default_rng((self.run.seed, 4, epoch)).permutation(self.per_epoch)[index])
+            index = int(generator("batch order", self.run.seed, epoch).permutation(self.per_epoch)[index])
             epoch = 0
         batch = self.batches.train(epoch, index, size)
-        known = np.random.default_rng((self.run.seed, 5, step)).random(len(batch)) >= inputs.scale_dropout
+        known = generator("known scale", self.run.seed, step).random(len(batch)) >= inputs.scale_dropout
         prepared, unit = self._prepared(replace(batch, scale_known=known))
         mine = slice(self.place.rank, None, self.place.world)
         return prepared.channels[mine], prepared.scalars[mine], unit[mine]
@@ -179,7 +180,7 @@ class Trainer:
         for group in state.optimizer.param_groups:
             group["lr"] = rate
         model.train()
-        torch.manual_seed(_address(self.run.seed, "dropout", step))
+        torch.manual_seed(torch_seed("dropout", self.run.seed, step))
         optimizer.zero_grad(set_to_none=True)
         loss = -model(*self.place.put(*batch)).mean()
         self.place.backward(loss)
@@ -330,16 +331,10 @@ class Trainer:
         return np.concatenate(parts)
 
 
-def _address(seed: int, purpose: str, step: int = 0) -> int:
-    """Make a seed for torch at an address."""
-    words = (seed, *purpose.encode(), step)
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
-
-
 @contextmanager
 def _seeded(seed: int, purpose: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_address(seed, purpose))
+        torch.manual_seed(torch_seed(purpose, seed))
         yield
 
 

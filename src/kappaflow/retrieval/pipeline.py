@@ -10,6 +10,7 @@ from kappaflow.inference.posterior import Posterior, pooled
 from kappaflow.observe.resampling import mask_outliers, resample
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETERS
+from kappaflow.randomness import generator
 from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.trust import (
@@ -78,7 +79,7 @@ def retrieve_spectrum(
     spectrum = on_pixels(native, posterior.wavelength, distance)
     members = _sample(posterior, spectrum, settings)
     others = None if control is None else _sample(control, spectrum, settings)
-    rng = np.random.default_rng((settings.seed, 7))
+    rng = generator("predictive", settings.seed)
     draws = pooled(members, settings.draws)
     theta = draws[rng.choice(len(draws), size=min(settings.predicted, len(draws)), replace=False)]
     envelope, fits = _predictive(spectrum, theta, model, posterior.opacity, rng)

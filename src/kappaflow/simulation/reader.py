@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from kappaflow.errors import UserError
-from kappaflow.randomness import Stream, key
+from kappaflow.randomness import Stream, generator
 from kappaflow.simulation.directory import check_directory, read_config, shard_path
 from kappaflow.simulation.masks import MaskModel, read_masks
 from kappaflow.simulation.noise import ErrorFamily, gain
@@ -160,9 +160,7 @@ class Shards:
         order = self._orders.get(epoch)
         if order is None:
             training = self.split[0]
-            order = training[
-                np.random.Generator(np.random.Philox(key=key("shuffle", self._seed, epoch))).permutation(len(training))
-            ]
+            order = training[generator("shuffle", self._seed, epoch).permutation(len(training))]
             self._orders = {epoch: order}
         return self._observe(order[index * size : (index + 1) * size], "train", epoch)
 

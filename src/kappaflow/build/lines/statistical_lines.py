@@ -21,6 +21,7 @@ from scipy.signal import oaconvolve
 from kappaflow.build.lines.hitran import MOLECULE, Lines, strength
 from kappaflow.build.lines.voigt import cross_section
 from kappaflow.errors import UserError
+from kappaflow.randomness import philox
 
 __all__ = ["BandMeans", "DenseLines", "hot_term", "read_band_means", "split"]
 
@@ -87,7 +88,7 @@ def split(lines: Lines, step: float, *, parts: int, spread: float) -> DenseLines
 
     A bin of a hot list holds many lines: one in their stead would saturate and leave the gaps open.
     """
-    random = np.random.Generator(np.random.Philox(key=2000 + MOLECULE[lines.molecule]))
+    random = philox(2000 + MOLECULE[lines.molecule])
     weight = np.exp(spread * random.standard_normal((len(lines), parts)))
     weight /= weight.sum(axis=1, keepdims=True)
     nu = (lines.nu[:, None] + step * (random.random((len(lines), parts)) - 0.5)).ravel()
@@ -131,7 +132,7 @@ def hot_term(
     `skip` (numbers, ascending in wavenumber) take the deficit interpolated from their neighbours.
     """
     molecule = cold[0].molecule
-    random = np.random.Generator(np.random.Philox(key=1000 + MOLECULE[molecule]))
+    random = philox(1000 + MOLECULE[molecule])
     low, high = bands.low[0], bands.high[-1]
     count = int((high - low) * density)
     nu = np.sort(low + (high - low) * random.random(count))

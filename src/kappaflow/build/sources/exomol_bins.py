@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from kappaflow.build.lines.hitran import MOLECULE, Lines, partition_ratio, strength
 from kappaflow.constants import C2, T_REFERENCE
 from kappaflow.errors import UserError
+from kappaflow.randomness import philox
 
 __all__ = ["BinnedCrossSection", "find_exomol", "read_exomol", "super_lines"]
 
@@ -106,7 +107,7 @@ def super_lines(
 
 def _offsets(molecule: str, nu: np.ndarray, bins: BinnedCrossSection, guide: Lines | None) -> np.ndarray:
     """Place of each super-line within its bin, relative to the bin centre [cm-1]."""
-    random = np.random.Generator(np.random.Philox(key=MOLECULE[molecule]))
+    random = philox(MOLECULE[molecule])
     offset = (random.random(nu.size) - 0.5) * bins.step
     if guide is None:
         return offset

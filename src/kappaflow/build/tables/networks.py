@@ -18,6 +18,7 @@ import numpy as np
 from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior
 from kappaflow.inference.posterior import networks_folder
+from kappaflow.randomness import generator
 from kappaflow.simulation import Shards
 from kappaflow.spectra import Spectra
 from kappaflow.storage import written_whole
@@ -53,7 +54,7 @@ def held_out(
     whole = Shards(perturbed, seed=seed).evaluation(n, start=start)
     drawn = Shards(perturbed, masks=True, seed=seed).evaluation(n, start=start)
     lossy = np.flatnonzero(~drawn.mask.all(axis=1))
-    mask = band_masks(whole.mask.shape, np.random.default_rng((seed, 2)))
+    mask = band_masks(whole.mask.shape, generator("networks' masks", seed))
     sets = {
         "perturbed": whole,
         "perturbed, masked": drawn[lossy],
