@@ -1,14 +1,13 @@
 """Collision-induced absorption: units, families, lookup, malformed files."""
 
-import os
 from importlib import resources
-from pathlib import Path
 
 import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from folders import DATA, needs
 
 from kappaflow.build.tables.cia_table import LOSCHMIDT, NU, TEMPERATURE, build_cia, read_borysow, read_petitradtrans
 from kappaflow.errors import UserError
@@ -16,9 +15,6 @@ from kappaflow.model.arrays import on_device
 from kappaflow.model.prepare import prepare_cia
 from kappaflow.physics.continuum import CIATable, ln_cia
 from kappaflow.tables.cia import FAMILIES, PAIRS, CIAFamilies, load_cia, save_cia
-
-DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
-needs_data = pytest.mark.skipif(not (DATA / "cia").is_dir(), reason="no data folder: set KAPPAFLOW_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +27,7 @@ def table(packaged):
     return on_device(CIATable, prepare_cia(packaged))
 
 
-@needs_data
+@needs("cia")
 def test_the_packaged_table_is_made_again_bit_for_bit(tmp_path):
     build_cia(DATA, tmp_path / "cia.h5")
     assert (tmp_path / "cia.h5").read_bytes() == resources.files("kappaflow.data").joinpath("cia.h5").read_bytes()

@@ -1,23 +1,21 @@
 """Masks and error arrays: the families contain the real ones."""
 
 import json
-import os
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import DATA, needs
 
 from kappaflow.build.tables.mask_statistics import error_fit, main, read_spectra, runs
 from kappaflow.errors import UserError
-from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation import Shards
 from kappaflow.simulation.masks import LOWEST_GOOD_FRACTION, MaskModel, read_masks
 from kappaflow.simulation.noise import ErrorFamily, statistics
-from kappaflow.simulation.toy import ToyModel
 from kappaflow.spectra import masked_median
 
-SPECTRA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data")) / "spectra"
-real_data = pytest.mark.skipif(not SPECTRA.is_dir(), reason=f"the real spectra are not at {SPECTRA}")
+SPECTRA = DATA / "spectra"
+real_data = needs("spectra")
 
 # The detector's own pixels on either side of the gap, and the same two by two.
 FINE = np.concatenate([np.arange(2.87, 3.684, 0.000668), np.arange(3.788, 5.27, 0.000668)])
@@ -123,13 +121,13 @@ def test_user_masks_are_used_for_half_of_the_masked_spectra(tmp_path):
     assert 0.4 < is_one.mean() < 0.6
 
 
-def test_masks_in_a_folder_reach_the_batches(tmp_path):
+def test_masks_in_a_folder_reach_the_batches(tmp_path, toy_shards):
     folder, out = tmp_path / "masks", tmp_path / "set"
     folder.mkdir()
     wavelength = np.linspace(2.87, 5.27, 3000)
     good = (wavelength > 3) & (wavelength < 4.5)
     np.savetxt(folder / "mine.txt", np.column_stack([wavelength, good]), header="wavelength good")
-    simulate_directory(out, make_config(model="toy"), 1024, load=lambda r: ToyModel(200))
+    toy_shards(out, 1024, pixels=200)
     batch = Shards(out, masks=folder).evaluation()
     pixels = Shards(out).wavelength
     mine = (pixels > 3.01) & (pixels < 4.49)

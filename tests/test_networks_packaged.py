@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from inference_toy import small, trainer
 from typer.testing import CliRunner
 
@@ -15,7 +14,7 @@ from kappaflow.inference import Checkpoint, Posterior, packaged
 from kappaflow.observe.example import example_spectrum
 from kappaflow.parameters import bounds
 from kappaflow.retrieval.pipeline import on_pixels
-from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation import Shards
 
 KINDS = ("marginalized", "control")
 PATHS = [path for kind in KINDS for path in packaged(kind)]
@@ -78,10 +77,10 @@ def test_the_first_minute(tmp_path):
     assert "Wolf 1130C" in page
 
 
-def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path):
-    torch.set_num_threads(1)
+@pytest.mark.usefixtures("one_thread")
+def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path, toy_shards):
     for name, seed, perturb in (("train", 0, "both"), ("test", 1, "both"), ("clean", 2, "none")):
-        simulate_directory(tmp_path / name, make_config(model="toy", perturb=perturb), 640, seed=seed)
+        toy_shards(tmp_path / name, 640, seed=seed, perturb=perturb)
     data = Shards(tmp_path / "train", masks=True)
     trainer(tmp_path / "net", small(), data=data, seed=3, epochs=1).fit()
     words = [f"marginalized-3={tmp_path / 'net'}", "--out", str(tmp_path / "out"), "--n", "256"]

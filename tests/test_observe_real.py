@@ -1,20 +1,20 @@
 """Every real spectrum of the data folder, and the packaged one, from file to pixels without a hand edit."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import DATA, needs
 
 from kappaflow import data
 from kappaflow.errors import UserError
 from kappaflow.observe import pixel_edges, read_spectrum, resample
 from kappaflow.observe.example import example_spectrum, write_example
 
-DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data")) / "spectra"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the spectra of KAPPAFLOW_DATA or ../shared/data")
+SPECTRA = DATA / "spectra"
+needs_data = needs("spectra")
 PIXELS = np.concatenate([np.arange(2.87, 3.684, 0.001336), np.arange(3.788, 5.27, 0.001336)])
-TABLES = sorted(p for p in DATA.glob("*") if not p.name.endswith("_results.txt")) if DATA.is_dir() else []
+TABLES = sorted(p for p in SPECTRA.glob("*") if not p.name.endswith("_results.txt"))
 
 
 def hint(path):
@@ -42,7 +42,7 @@ def test_there_are_seven_of_them():
 
 @needs_data
 def test_the_2m0415_table_loses_exactly_its_39_invalid_rows():
-    spectrum = read_spectrum(DATA / "seda_2M0415_NIRSpec_G395H.dat")
+    spectrum = read_spectrum(SPECTRA / "seda_2M0415_NIRSpec_G395H.dat")
     assert spectrum.meta["rows"] == {"read": 3270, "error missing": 39}
     assert spectrum.mask.sum() == 3231
     assert (spectrum.flux[~spectrum.mask] == 0).sum() == 35  # four have a flux but no error
@@ -52,14 +52,14 @@ def test_the_2m0415_table_loses_exactly_its_39_invalid_rows():
 
 @needs_data
 def test_a_table_of_results_is_refused_as_no_spectrum():
-    for path in DATA.glob("*_results.txt"):
+    for path in SPECTRA.glob("*_results.txt"):
         with pytest.raises(UserError, match="columns"):
             read_spectrum(path)
 
 
 @needs_data
 def test_the_packaged_example_is_what_the_converter_makes_of_the_public_table(tmp_path):
-    write_example(next(DATA.glob("*Wolf1130C*.csv")), tmp_path / "a.ecsv")
+    write_example(next(SPECTRA.glob("*Wolf1130C*.csv")), tmp_path / "a.ecsv")
     assert (tmp_path / "a.ecsv").read_bytes() == (Path(data.__file__).parent / "wolf1130c.ecsv").read_bytes()
 
 

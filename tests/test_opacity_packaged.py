@@ -1,11 +1,10 @@
 """The packaged opacity table, and the real data it is made from (skipped where that is absent)."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import DATA, needs
 from typer.testing import CliRunner
 
 from kappaflow.build.lines.hitran import read_hitran, strength
@@ -16,8 +15,7 @@ from kappaflow.cli import app
 from kappaflow.tables.field_prior import perturbation_prior
 from kappaflow.tables.opacity import load_opacity
 
-DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data"))
-real = pytest.mark.skipif(not DATA.is_dir(), reason="line data neither in KAPPAFLOW_DATA nor in ../shared/data")
+real = needs("linelists")
 
 LISTS = {
     "H2O": ["base", "exomol"],

@@ -1,19 +1,16 @@
 """Doppler shift, rotation, line-spread function and pixels, against brute force and against their definitions."""
 
-import os
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from folders import DATA, needs
 
 from kappaflow.instrument import GAP, PIXEL, WINDOW, on_nrs2, pixel_grid, resolving_power
 from kappaflow.model.arrays import on_device
 from kappaflow.model.detector_matrix import prepare_detector, rotation_rule
 from kappaflow.physics.detector import KM, Detector, doppler_kernel, observe
 
-DATA = Path(os.environ.get("KAPPAFLOW_DATA", Path(__file__).parents[2] / "shared" / "data"))
 NU = np.geomspace(1850.0, 3550.0, 20_000)
 WAVE = 1e4 / NU
 PARTS = on_device(Detector, prepare_detector(NU, 1))
@@ -58,10 +55,9 @@ def test_the_line_spread_function_has_the_tabulated_resolving_power(centre):
     assert 1 / np.sqrt(8 * np.log(2) * variance) == pytest.approx(float(resolving_power(centre)), rel=0.01)
 
 
+@needs("instrument")
 def test_the_resolving_power_follows_the_file():
     path = DATA / "instrument" / "jwst_nirspec_g395h_disp.fits"
-    if not path.exists():
-        pytest.skip(f"{path} is absent: it is not part of the repository")
     fits = pytest.importorskip("astropy.io.fits")
     with fits.open(path) as file:
         wave, power = (np.asarray(file[1].data[c], float) for c in ("WAVELENGTH", "R"))

@@ -18,13 +18,7 @@ from kappaflow.inference import Checkpoint, Familiarity, Posterior, Recipe
 from kappaflow.inference.checkpoint import FILE
 from kappaflow.spectra import Box
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

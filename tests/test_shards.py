@@ -9,24 +9,17 @@ import pytest
 
 from kappaflow.errors import UserError
 from kappaflow.parameters import INDEX
-from kappaflow.simulation import TABLE_COLUMNS, Shards, make_config, read_shard, simulate_directory
+from kappaflow.simulation import TABLE_COLUMNS, Shards, read_shard
 from kappaflow.simulation import reader as reader_module
 from kappaflow.simulation.directory import shard_path
-from kappaflow.simulation.toy import ToyModel
 from kappaflow.spectra import median_snr
 
 FIELDS = ("theta", "flux", "error", "mask", "snr")
 
 
-def make(directory, shards, pixels=300, **options):
-    recipe = make_config(model="toy", **options)
-    simulate_directory(directory, recipe, 128 * shards, resume=True, load=lambda r: ToyModel(pixels))
-    return directory
-
-
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("set"), 12)
+def directory(tmp_path_factory, toy_shards):
+    return toy_shards(tmp_path_factory.mktemp("set"), 12 * 128, pixels=300)
 
 
 def equal(a, b):
@@ -103,9 +96,9 @@ def test_validation_never_changes_and_shares_no_spectrum_with_training(directory
     assert abs(len(validation) / len(shards) - 0.1) < 0.03
 
 
-def test_no_spectrum_changes_sides_when_the_set_grows(tmp_path):
-    small = Shards(make(tmp_path, 2)).split
-    large = Shards(make(tmp_path, 6)).split
+def test_no_spectrum_changes_sides_when_the_set_grows(tmp_path, toy_shards):
+    small = Shards(toy_shards(tmp_path, 2 * 128)).split
+    large = Shards(toy_shards(tmp_path, 6 * 128)).split
     for side in (0, 1):
         assert np.array_equal(small[side], large[side][large[side] < 256])
 
@@ -172,8 +165,8 @@ def test_masked_pixels_carry_no_flux(directory):
     assert Shards(directory).train(0, 0, 300).mask.all()
 
 
-def test_a_set_larger_than_the_memory_given_to_it_streams(tmp_path):
-    shards = Shards(make(tmp_path, 40, pixels=900))
+def test_a_set_larger_than_the_memory_given_to_it_streams(tmp_path, toy_shards):
+    shards = Shards(toy_shards(tmp_path, 40 * 128, pixels=900))
     size = 40 * 128 * 900 * 4
     assert isinstance(shards._flux[0].base.base.obj, mmap.mmap)  # mapped, not read
     tracemalloc.start()
@@ -210,9 +203,9 @@ def test_training_accepts_the_reader(directory):
 
 
 @pytest.mark.parametrize("what", ["missing", "truncated", "foreign", "no set"])
-def test_a_broken_set_is_refused_by_name_when_opened(tmp_path, what):
+def test_a_broken_set_is_refused_by_name_when_opened(tmp_path, what, toy_shards):
     if what != "no set":
-        make(tmp_path, 3)
+        toy_shards(tmp_path, 3 * 128)
     path = shard_path(tmp_path, 1)
     if what == "missing":
         path.unlink()

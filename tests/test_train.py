@@ -9,7 +9,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import inference_toy
 import numpy as np
 import pytest
 import torch
@@ -24,15 +26,8 @@ from kappaflow.inference.recipes import NetworkSize
 from kappaflow.inference.schedule import SCHEDULES, Course
 from kappaflow.inference.state import STATE
 
-TOY = Path(__file__).with_name("inference_toy.py")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+TOY = Path(inference_toy.__file__)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def weights(folder):
@@ -115,9 +110,9 @@ def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path, change, said
 def test_a_run_is_not_resumed_on_another_preset(tmp_path):
     data = batches()
     trainer(tmp_path, data=data, epochs=1).fit()
-    data._card = replace(data.card, preset="laptop")
+    laptop = SimpleNamespace(card=replace(data.card, preset="laptop"), train=data.train, validation=data.validation)
     with pytest.raises(UserError, match="started with preset memory, resumed with laptop"):
-        trainer(tmp_path, data=data, epochs=1).fit(resume=True)
+        trainer(tmp_path, data=laptop, epochs=1).fit(resume=True)
 
 
 def test_too_few_spectra_for_one_batch_are_refused(tmp_path):
@@ -294,9 +289,8 @@ def run_cli(*words):
     )
 
 
-def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path):
-    simulate = pytest.importorskip("kappaflow.simulation")
-    simulate.simulate_directory(tmp_path / "data", simulate.make_config(model="toy"), 512)
+def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path, toy_shards):
+    toy_shards(tmp_path / "data", 512)
     done = run_cli("train", "--data", tmp_path / "data", "--out", tmp_path / "m", "--epochs", 1, "--masks", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -310,10 +304,9 @@ def test_command_line_trains_on_shards_and_refuses_what_is_not_theirs(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_through_lightning_fabric_share_every_batch(tmp_path):
+def test_two_processes_through_lightning_fabric_share_every_batch(tmp_path, toy_shards):
     pytest.importorskip("lightning_fabric")
-    simulate = pytest.importorskip("kappaflow.simulation")
-    simulate.simulate_directory(tmp_path / "data", simulate.make_config(model="toy"), 512)
+    toy_shards(tmp_path / "data", 512)
     common = ("train", "--data", tmp_path / "data", "--epochs", 1, "--threads", 1, "--json")
     one = run_cli(*common, "--out", tmp_path / "one")
     program = tmp_path / "program.py"  # Fabric starts the second process from the file of the first

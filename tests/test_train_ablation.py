@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from inference_toy import batches, exact, small, spectra
 
 from kappaflow.inference import VARIANTS
@@ -39,8 +38,8 @@ def test_the_table_has_an_arm_for_every_piece(ablation):
     assert len({(arm.recipe.digest, arm.share, arm.masks, arm.seed) for arm in table.values()}) == len(table)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_arms_are_trained_scored_and_not_run_twice(ablation, observed, tmp_path):
-    torch.set_num_threads(1)
     table = ablation.arms(small(), small("paper"))
 
     def run(*only):

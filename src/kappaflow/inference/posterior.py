@@ -58,9 +58,11 @@ class Posterior:
 
     Examples
     --------
-    >>> posterior = Posterior.load("seed0", "seed1", "seed2")  # doctest: +SKIP
-    >>> posterior.sample(spectrum).shape  # doctest: +SKIP
-    (2000, 15)
+    >>> import kappaflow as kf
+    >>> from kappaflow.observe.example import example_spectrum
+    >>> posterior = Posterior.load()  # the packaged networks
+    >>> posterior.sample(kf.resample(example_spectrum(), posterior.wavelength), n=20).shape
+    (20, 15)
     """
 
     def __init__(self, members: Sequence[Checkpoint]) -> None:

@@ -42,9 +42,9 @@ class ForwardModel:
 
     Examples
     --------
-    >>> model = ForwardModel.load("tiny")                                       # doctest: +SKIP
-    >>> flux = model([300, 500, 900, 1500, 2500, 0.55, 0, 8, 5, 1, 3, 2, 0, 5, 0])  # doctest: +SKIP
-    >>> flux.shape == model.wavelength.shape                                    # doctest: +SKIP
+    >>> model = ForwardModel.load("tiny")
+    >>> flux = model([300, 500, 900, 1500, 2500, 0.55, 0, 8, 5, 1, 3, 2, 0, 5, 0])
+    >>> flux.shape == model.wavelength.shape
     True
     """
 
