@@ -102,7 +102,7 @@ def test_bad_pixels_come_singly_and_in_clusters():
     model = MaskModel(FINE)
     rng = np.random.default_rng(1)
     pixel = rng.random((400, FINE.size), dtype=np.float32)
-    bad = model._defects(np.full(400, 0.5, np.float32), pixel)
+    bad = model.defects(np.full(400, 0.5, np.float32), pixel)
     lengths = np.concatenate([runs(row)[1] for row in bad])
     found = statistics()["defects"]
     assert abs((lengths == 1).mean() - found["single_share"]) < 0.03

@@ -10,13 +10,16 @@ from typer.testing import CliRunner
 from kappaflow.build.tables.networks import main
 from kappaflow.cli import app
 from kappaflow.errors import UserError
+from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior, packaged
+from kappaflow.model import ForwardModel
 from kappaflow.observe.example import example_spectrum
 from kappaflow.parameters import bounds
 from kappaflow.retrieval.pipeline import on_pixels
-from kappaflow.simulation import Shards
+from kappaflow.simulation import Shards, make_config, simulate_directory
 
 KINDS = ("marginalized", "control")
+SEED = 73_001  # of no training set
 PATHS = [path for kind in KINDS for path in packaged(kind)]
 
 
@@ -46,12 +49,54 @@ def test_control_and_marginalized_differ_in_their_data_only():
     assert marginalized.estimator.recipe == control.estimator.recipe
 
 
-def test_the_measured_effect_is_the_papers():
-    """On perturbed spectra the control's 90 % interval misses far too often, and the marginalized one does not."""
-    marginalized, control = (Checkpoint.load(packaged(kind)[0]).metrics["held_out"]["perturbed"] for kind in KINDS)
-    assert control["coverage"]["0.90"] < 0.80
-    assert 0.87 < marginalized["coverage"]["0.90"] < 0.93
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """The C/O coverage of both kinds on spectra that nobody trained on, four combinations of line lists alike."""
+    folder = tmp_path_factory.mktemp("fresh")
+    networks = {kind: Posterior.load(*packaged(kind)) for kind in KINDS}
+    model = ForwardModel.load("laptop")
+    rows = {}
+    for perturb, n in (("both", 512), ("none", 256)):
+        simulate_directory(
+            folder / perturb, make_config(perturb=perturb), n, seed=SEED, backend=0, load=lambda _: model
+        )
+        shards = Shards(folder / perturb, seed=SEED)
+        for kind, posterior in networks.items():
+            posterior.refuse_training_seed(shards.card.seed, folder)
+            rows[kind, perturb] = score(posterior, shards.evaluation(), draws=399)
+    return rows
+
+
+def off_nominal(row):
+    """How far the coverage is from the level, in binomial standard deviations, at each level."""
+    levels = np.array([float(level) for level in row["coverage"]])
+    return (np.array(list(row["coverage"].values())) - levels) / np.sqrt(levels * (1 - levels) / row["n"])
+
+
+def test_on_fresh_perturbed_spectra_the_marginalized_error_bars_hold_and_the_controls_do_not(fresh):
+    marginalized, control = fresh["marginalized", "both"], fresh["control", "both"]
+    assert np.abs(off_nominal(marginalized)).max() < 3.5
+    assert (off_nominal(control) < -3.5).all()
+    assert control["coverage"]["0.90"] + 0.1 < marginalized["coverage"]["0.90"]
     assert marginalized["interval_score"] < control["interval_score"]
+    assert marginalized["overall"]["0.90"] == pytest.approx(0.90, abs=0.03)
+
+
+def test_on_fresh_unperturbed_spectra_the_controls_error_bars_hold_and_the_marginalized_are_wider(fresh):
+    """What the control lacks is the line lists: where they are its own, it is calibrated, and the narrower one."""
+    marginalized, control = fresh["marginalized", "none"], fresh["control", "none"]
+    assert np.abs(off_nominal(control)).max() < 3.5
+    assert control["width"] < marginalized["width"]
+    assert (off_nominal(marginalized) > -3.5).all()
+
+
+def test_the_cards_say_what_fresh_spectra_show(fresh):
+    """The header of a network holds its coverage on 2,048 spectra; a pooled few hundred agree within their scatter."""
+    for kind in KINDS:
+        row = fresh[kind, "both"]
+        told = [Checkpoint.load(p).metrics["held_out"]["perturbed"]["coverage"]["0.90"] for p in packaged(kind)]
+        scatter = np.sqrt(np.mean(told) * (1 - np.mean(told)) / row["n"])
+        assert row["coverage"]["0.90"] == pytest.approx(np.mean(told), abs=3.5 * scatter)
 
 
 def test_load_without_arguments_samples_the_packaged_spectrum_inside_the_prior():

@@ -4,7 +4,7 @@ import functools
 import signal
 import sys
 import tempfile
-import time
+import tracemalloc
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from kappaflow.errors import UserError
 from kappaflow.observe import Spectrum, read_spectrum
 
 WAVE = np.arange(3.0, 3.8, 0.002)
-HANG = 20  # seconds one file may take before it counts as a hang
+HANG = 300  # seconds, far beyond any file: a reader that loops is ended, not measured
 EXAMPLES = 500  # for each of four kinds of damage
 fuzz = settings(
     max_examples=EXAMPLES,
@@ -229,21 +229,22 @@ def test_the_watcher_sees_what_it_watches_for(tmp_path):
     assert [event for event, _ in events] == ["open", "os.remove"]
 
 
-def test_a_header_that_claims_a_trillion_columns_or_axes_takes_no_time():
+def test_a_header_that_claims_a_trillion_columns_or_axes_takes_no_memory():
     for card in (b"TFIELDS =", b"NAXIS   ="):
         for claim in (3, 10**6, 2**62):
             content = bytearray(x1d())
             at = content.index(card)
             content[at + 10 : at + 30] = b"%20d" % claim
-            start = time.monotonic()
-            survives("a_x1d.fits", bytes(content), {})
-            assert time.monotonic() - start < HANG / 4
+            tracemalloc.start()
+            try:
+                survives("a_x1d.fits", bytes(content), {})
+                assert tracemalloc.get_traced_memory()[1] < 50e6
+            finally:
+                tracemalloc.stop()
 
 
-def test_a_long_unit_a_deep_header_and_a_wide_table_take_no_time(tmp_path):
-    start = time.monotonic()
+def test_a_long_unit_a_deep_header_and_a_wide_table_come_to_an_end():
     deep = b"# %ECSV 1.0\n# ---\n# " + b"[" * 5000 + b"\nwave\n1\n"
     bomb = b"# %ECSV 1.0\n# ---\n# a: &a [1,1]\n# b: &b [*a,*a,*a]\n# c: &c [*b,*b,*b]\n# d: [*c,*c]\nwave\n1\n"
     for content in (deep, bomb, b"# [" + b"m*" * 5000 + b"]\n1 2 3\n", b",".join([b"1"] * 100_000), b"1 " * 10**6):
         survives("a.txt", content, {})
-    assert time.monotonic() - start < HANG

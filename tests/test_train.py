@@ -1,5 +1,6 @@
 """Training: resumed to the bit after kill -9, stopped with a reason, refusing what does not belong."""
 
+import itertools
 import json
 import math
 import os
@@ -20,8 +21,9 @@ from safetensors.numpy import load_file
 
 import kappaflow.inference.training as training
 from kappaflow.errors import UserError
-from kappaflow.inference import VARIANTS, Checkpoint, Diverged, Trainer, plan_run, recipe
+from kappaflow.inference import VARIANTS, Checkpoint, Diverged, Posterior, Trainer, plan_run, recipe
 from kappaflow.inference.devices import Fabric, place
+from kappaflow.inference.features import Features
 from kappaflow.inference.recipes import NetworkSize
 from kappaflow.inference.schedule import SCHEDULES, Course
 from kappaflow.inference.state import STATE
@@ -156,11 +158,9 @@ def test_training_stops_early_and_keeps_the_best_epoch(tmp_path):
     assert len(scores) < 60
     assert "no better validation loss in 2 epochs" in checkpoint.metrics["ended"]
     assert checkpoint.metrics["epoch"] == 1 + int(np.argmin(scores)) == len(scores) - 2
-    best = trainer(tmp_path / "again", run.run.recipe)
-    best.begin()
-    best.state.average = list(checkpoint.estimator.parameters())
-    best._features = checkpoint.estimator.features
-    assert best._validate() == pytest.approx(min(scores), abs=1e-5)
+    held = batches().validation(0, batches().card.n_validation)
+    density = Posterior([checkpoint]).log_prob_batch(held.theta, held.flux, held.error, held.mask, scale_known=True)
+    assert -density.mean() - np.log(checkpoint.box.widths).sum() == pytest.approx(min(scores), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -197,20 +197,34 @@ def test_unknown_recipes_and_variants_are_named():
 
 
 def test_frozen_noise_repeats_the_first_epochs_batches(tmp_path):
-    settings = variant(small(), "noise drawn once")
-    run = trainer(tmp_path, settings)
-    run.begin()
-    first, second = ({run._prepare(e * 10 + i)[0].numpy().tobytes() for i in range(10)} for e in (0, 1))
-    assert first == second
-    fresh = trainer(tmp_path / "fresh")
-    fresh.begin()
-    assert not np.array_equal(fresh._prepare(0)[0], fresh._prepare(10)[0])
+    asked = []
+
+    def train(epoch, index, size):
+        asked.append((epoch, index, size))
+        return data.train(epoch, index, size)
+
+    def addresses(folder, settings):
+        asked.clear()
+        watched = SimpleNamespace(card=data.card, train=train, validation=data.validation)
+        trainer(folder, settings, data=watched, epochs=2).fit()
+        steps = [(epoch, index) for epoch, index, size in asked if size == settings.training.batch]
+        return steps[:10], steps[10:20]
+
+    data, settings = batches(), small()
+    first, second = addresses(tmp_path / "once", variant(settings, "noise drawn once"))
+    assert set(first) == set(second) == {(0, i) for i in range(10)}
+    assert first != second  # in another order
+    first, second = addresses(tmp_path / "fresh", settings)
+    assert (first, second) == ([(0, i) for i in range(10)], [(1, i) for i in range(10)])
 
 
-def test_withheld_flux_scales_have_the_share_of_the_recipe(tmp_path):
+def test_withheld_flux_scales_have_the_share_of_the_recipe(tmp_path, monkeypatch):
+    seen, prepare = [], Features.prepare
+    monkeypatch.setattr(Features, "prepare", lambda self, spectra: seen.append(spectra) or prepare(self, spectra))
     run = trainer(tmp_path)
-    run.begin()
-    flags = torch.cat([run._prepare(step)[1][:, 2] for step in range(30)])
+    run.fit()
+    flags = np.concatenate([s.scale_known for s in seen if len(s) == run.run.recipe.training.batch])
+    assert len(flags) >= 30 * 128
     assert 1 - float(flags.mean()) == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / len(flags)))
 
 
@@ -228,10 +242,12 @@ def test_a_redrawn_plan_goes_on_from_where_it_is():
     assert later.at(300) == 1
 
 
-def test_a_budget_in_minutes_is_kept_and_recorded(tmp_path):
+def test_a_budget_in_minutes_is_kept_and_recorded(tmp_path, monkeypatch):
+    ticks = itertools.count()
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: 0.01 * next(ticks)))
     checkpoint = trainer(tmp_path, epochs=10_000, minutes=0.05).fit()
     assert checkpoint.metrics["minutes"] == 0.05
-    assert 1.5 < checkpoint.metrics["seconds"] < 12
+    assert checkpoint.metrics["seconds"] == pytest.approx(3, abs=0.3)
     assert checkpoint.metrics["ended"] == "end of the plan"
     rates = [json.loads(line)["learning_rate"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert rates[-1] < 0.1 * max(rates)  # the cosine came down within the budget

@@ -56,7 +56,7 @@ class MaskModel:
         `flux` (b, p) is noise-free; `uniform` (b, 17) decides for the spectrum, `pixel` (b, p) for each pixel.
         """
         good = self._edges_and_gap(uniform[:, 1:6])
-        good &= ~self._defects(uniform[:, 6], pixel)
+        good &= ~self.defects(uniform[:, 6], pixel)
         good = self._without_a_detector(good, uniform[:, 7])
         good = self._thinned(good, flux, uniform[:, [8, 9, 10, 11, 12, 16]], pixel)
         if self.user is not None:
@@ -90,8 +90,8 @@ class MaskModel:
         inside = (w > start[:, None]) & (w < stop[:, None]) & (u[:, 4] < gap["share"])[:, None]
         return good & ~inside
 
-    def _defects(self, u: np.ndarray, pixel: np.ndarray) -> np.ndarray:
-        """Single bad pixels and clusters, True where bad."""
+    def defects(self, u: np.ndarray, pixel: np.ndarray) -> np.ndarray:
+        """Single bad pixels and clusters (b, p), True where bad, from uniform `u` (b,) and `pixel` (b, p)."""
         found = statistics()["defects"]
         # From none to twice the highest rate found; a run spans detector pixels, so a binned pixel meets more of them.
         rate = 2 * max(found["runs_per_pixel"]) * u * self.pixel_bin
