@@ -30,11 +30,12 @@ from kappaflow.tables.chemistry import CHEMISTRY
 from kappaflow.tables.cia import CIA
 from kappaflow.tables.opacity import OPACITY
 
-__all__ = ["CODE", "cache_entries", "cache_folder", "cached", "clear_cache", "prepared_key"]
+__all__ = ["CODE", "COMPILED", "cache_entries", "cache_folder", "cached", "clear_cache", "prepared_key"]
 
 SCHEMA = "kappaflow-prepared/1"
 ALIGNMENT = 64  # bytes, of XLA's processor buffers
 LONGEST_LINE = 1 << 20
+COMPILED = "compiled"  # folder of JAX's own cache, inside ours
 LIMIT = 8e9  # bytes; beyond it the sets used longest ago go
 PATIENCE = 600  # s to wait for another process that makes the same set
 # The modules whose change may change an array. Of physics/, only the names of fields count: a set that lacks one fails.
@@ -213,7 +214,8 @@ def clear_cache() -> int:
     """Remove every set; return the bytes freed. A process that has one mapped keeps it until it ends."""
     folder = cache_folder()
     freed = 0
-    for path in folder.glob("*.prepared*") if folder is not None and folder.is_dir() else ():
+    made = [*folder.glob("*.prepared*"), *folder.glob(f"{COMPILED}/*")] if folder is not None else []
+    for path in made:
         with suppress(OSError):
             size = path.stat().st_size
             path.unlink()
