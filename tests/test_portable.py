@@ -1,5 +1,6 @@
 """kappaflow imports, reads and retrieves where POSIX's own modules are missing, as on Windows and (some) on macOS."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,11 @@ assert draws.shape == (9, 15)
 """
     done = run_elsewhere(script, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_text_is_opened_in_the_same_encoding_everywhere():
+    """Windows reads and writes another one unless told; bytes have none."""
+    careless = re.compile(r"\.(?:read_text|write_text)\((?![^\n]*encoding=)|part\.open\((?![^\n]*(?:b\"|encoding=))")
+    for path in sorted(ROOT.rglob("*.py")):
+        code = re.sub(r'(?m)^\s*(?:>>>|\.\.\.) .*$|"""[\s\S]*?"""', "", path.read_text(encoding="utf-8"))
+        assert not careless.findall(code), path

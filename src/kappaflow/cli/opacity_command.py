@@ -229,7 +229,7 @@ def compare(
         stem = f"compare-{a[1]}-{a[2]}-{b[2]}"
         save_figure(figure, out / stem)
         with written_whole(out / f"{stem}.json") as part:
-            part.write_text(json.dumps(summary, indent=2) + "\n")
+            part.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     if as_json:
         print(json.dumps(summary, indent=2))
         return

@@ -156,7 +156,7 @@ def _write(out: Path, content: dict[str, Any], verdicts: dict[str, Verdict]) -> 
     )
     rows = [row for name, verdict in verdicts.items() for row in parameter_rows(name, verdict)]
     for name, table in (("parameters.csv", rows), ("methods.csv", content["comparison"]["rows"])):
-        with written_whole(out / name) as part, part.open("w", newline="") as stream:
+        with written_whole(out / name) as part, part.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, fieldnames=list(table[0]))
             writer.writeheader()
             writer.writerows(table)
@@ -169,7 +169,7 @@ def _write(out: Path, content: dict[str, Any], verdicts: dict[str, Verdict]) -> 
     save_figure(figures.coverage_against_nominal(methods, shown, labels=labels), out / "coverage")
     save_figure(figures.width_against_coverage(methods, shown, labels=labels), out / "width-coverage")
     with written_whole(out / "verdict.json") as part:
-        part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _file_name(name: str) -> str:

@@ -50,7 +50,7 @@ def write_example(table: str | os.PathLike[str], path: str | os.PathLike[str]) -
     rows = np.column_stack([spectrum.wavelength, spectrum.flux, spectrum.error])
     lines += [f"{w:.7f},{f:.6g},{e:.4g}" for w, f, e in rows]
     with written_whole(path) as part:
-        part.write_text("\n".join(lines) + "\n")
+        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _yaml(value: str | float) -> str:

@@ -15,7 +15,7 @@ __all__ = ["fourier_basis", "perturbation_prior"]
 
 def perturbation_prior() -> dict[str, dict[str, Any]]:
     """Return the standard deviations {species: {"const": s0, "modes": [s1, s2, s3, s4]}}, natural-log units."""
-    return json.loads((resources.files("kappaflow.data") / "perturbation.json").read_text())["sigma"]
+    return json.loads((resources.files("kappaflow.data") / "perturbation.json").read_text(encoding="utf-8"))["sigma"]
 
 
 def fourier_basis(nu: np.ndarray) -> np.ndarray:

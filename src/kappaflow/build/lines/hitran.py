@@ -191,7 +191,7 @@ def _h2he_widths(path: Path, rows: list[bytes]) -> tuple[np.ndarray, np.ndarray]
     """Half-width [cm-1/atm] and exponent for 85 % H2 + 15 % He from HAPI's extra columns."""
     header = path.with_suffix(".header")
     try:
-        content = json.loads(header.read_text())
+        content = json.loads(header.read_text(encoding="utf-8"))
         names, separator = content["extra"], content["extra_separator"]
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path}: H2/He half-widths need HAPI's {header.name} beside it ({error})") from None

@@ -175,7 +175,7 @@ def _exomol_lines(species: str, mdb: Any) -> Lines:
 def _exomol_partition(here: Path, stem: str, isotopologue: str) -> tuple[Callable[[float], float], tuple[float, float]]:
     """Q(296 K)/Q(T) from the list's .pf file, and the range [K] of both that file and the list."""
     definition, path = here / f"{stem}.def", here / f"{stem}.pf"
-    text = definition.read_text(errors="replace")
+    text = definition.read_text(encoding="utf-8", errors="replace")
     match = re.search(r"^\s*(\S+)\s+# *Iso-slug", text, re.MULTILINE)
     if match is None:
         raise UserError(f"{definition}: not an ExoMol definition file (no line '# Iso-slug'); download it again")
@@ -233,7 +233,9 @@ def _local_lines(species: str, kind: str, here: Path) -> tuple[Lines, str, str] 
     parts, gases = [], set()
     for file in files:
         header = file.with_suffix(".header")
-        gas = "h2he" if header.exists() and "gamma_h2" in header.read_text(errors="replace") else "air"
+        gas = (
+            "h2he" if header.exists() and "gamma_h2" in header.read_text(encoding="utf-8", errors="replace") else "air"
+        )
         parts.append(read_hitran(file, species, broadener=gas))
         gases.add(gas)
     words = {"air": "air: the files have no others", "h2he": "85 % H2 + 15 % He"}

@@ -51,7 +51,7 @@ META = {
 def read_borysow(path: str | Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return nu [cm-1], T [K], log10 k [cm5 molecule-2] (T, nu) of a pyratbay CIA file (cm-1 amagat-2)."""
     path = Path(path)
-    lines = [line.strip() for line in path.read_text().splitlines()]
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     try:
         temperature = np.array(lines[lines.index("@TEMPERATURES") + 1].split(), dtype=float)

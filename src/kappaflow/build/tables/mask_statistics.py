@@ -54,7 +54,7 @@ class RealSpectrum:
 def _columns(path: Path) -> np.ndarray:
     """Wavelength, flux and error of a text spectrum, shape (n, 3); an empty error becomes NaN."""
     rows = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         words = line.replace(",", " ").replace('""', "nan").split()
         try:
             rows.append([float(word) for word in words[:3]])
