@@ -141,7 +141,7 @@ class OpacityCard:
     lists: Mapping[str, Sequence[str]]  # species -> its line lists, the base first
     cia: str  # family of the collision-induced absorption
     sigma: Sequence[Sequence[float]]  # (species, 1 + modes), standard deviations of the field at amplitude 1
-    combinations: Sequence[Mapping[str, str]]  # of line lists, each as likely
+    combinations: Sequence[Mapping[str, str]]  # of line lists, all equally likely
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def bootstrap_median(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     for k, column in enumerate(flat.T):
         order = np.argsort(column)
         ordered = column[order]
-        reached = np.cumsum(by_object[order], axis=0, dtype=by_object.dtype)  # values up to each place, a replicate
+        reached = np.cumsum(by_object[order], axis=0, dtype=by_object.dtype)  # values up to each place, per replicate
         medians[:, k] = np.mean([ordered[np.count_nonzero(reached <= r, axis=0)] for r in ranks], axis=0)
     return medians.reshape(len(counts), *values.shape[1:])
 

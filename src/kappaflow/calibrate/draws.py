@@ -61,15 +61,15 @@ def check_draws(
     """
     t, d = _numbers("truth", truth), _numbers("draws", draws)
     if t.ndim != 2 or 0 in t.shape:
-        raise UserError(f"truth: shape {t.shape}; expected (n, p), one row an object, one column a parameter")
+        raise UserError(f"truth: shape {t.shape}; expected (n, p), one row per object, one column per parameter")
     n, p = t.shape
     if d.ndim != 3 or d.shape[0] != n or d.shape[2] != p:
         raise UserError(f"draws: shape {d.shape}; expected (n, s, p) = ({n}, s, {p}) to match truth {t.shape}")
     if d.shape[1] < 2:
-        raise UserError(f"draws: {d.shape[1]} draws an object; expected at least 2 (hundreds to be useful)")
+        raise UserError(f"draws: {d.shape[1]} draws per object; expected at least 2 (hundreds to be useful)")
     labels = tuple(str(name) for name in names) if names is not None else tuple(f"theta{k}" for k in range(p))
     if len(labels) != p or len(set(labels)) != p:
-        raise UserError(f"names: {len(set(labels))} different names for {p} parameters; give one name a column")
+        raise UserError(f"names: {len(set(labels))} different names for {p} parameters; give one name per column")
     _finite("truth", t, labels)
     _finite("draws", d, labels)
     if prior is None:
@@ -80,7 +80,7 @@ def check_draws(
 
 
 def check_levels(levels: Sequence[float], draws: int) -> np.ndarray:
-    """Return the nominal levels as an array, or raise where one is no probability or `draws` cannot resolve it.
+    """Return the nominal levels as an array, or raise where one is not a probability or `draws` cannot resolve it.
 
     The end of a central interval at level L lies at rank (1 - L)/2 * (s + 1): below 1 there is no draw there.
     """
@@ -92,7 +92,7 @@ def check_levels(levels: Sequence[float], draws: int) -> np.ndarray:
     need = int(np.ceil(2.0 / (1.0 - values.max()) - 1e-9)) - 1
     if draws < need:
         raise UserError(
-            f"draws: {draws} an object cannot resolve level {values.max():g}, whose ends lie outside them; "
+            f"draws: {draws} per object cannot resolve level {values.max():g}, whose ends lie outside them; "
             f"draw at least {need} or ask for a lower level"
         )
     return values
@@ -129,7 +129,7 @@ def _box(prior: tuple[ArrayLike, ArrayLike], p: int, names: tuple[str, ...]) -> 
     except (TypeError, ValueError):
         raise UserError("prior: expected a pair (low, high) of arrays of numbers") from None
     if low.shape != (p,) or high.shape != (p,):
-        raise UserError(f"prior: low has shape {low.shape}, high {high.shape}; expected ({p},), one a parameter")
+        raise UserError(f"prior: low has shape {low.shape}, high {high.shape}; expected ({p},), one per parameter")
     for name, a, b in zip(names, low, high, strict=True):
         if not (np.isfinite(a) and np.isfinite(b) and a < b):
             raise UserError(f"prior: {name} has bounds [{a:g}, {b:g}]; expected finite, low below high")

@@ -23,7 +23,7 @@ class PitReport:
 
     `histogram` (p, bins) counts; `chi2`, `chi2_p_value`, `ks`, `ks_p_value` (each parameter alone),
     `ks_p_bonferroni`, `rank_mean`, `rank_mean_error`, `tied` (share of draws equal to their truth) are (p,);
-    `pooled` is all parameters together. A p-value of chi2 is NaN with fewer than five objects a bin expected.
+    `pooled` is all parameters together. A p-value of chi2 is NaN with fewer than five objects expected per bin.
     """
 
     names: tuple[str, ...]

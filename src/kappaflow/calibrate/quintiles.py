@@ -34,11 +34,11 @@ def check_covariates(covariates: Mapping[str, ArrayLike], n: int) -> dict[str, n
         try:
             array = np.asarray(values, dtype=float)
         except (TypeError, ValueError):
-            raise UserError(f"covariate {name}: not numbers; expected one number an object") from None
+            raise UserError(f"covariate {name}: not numbers; expected one number per object") from None
         if array.shape != (n,) or not np.isfinite(array).all():
             raise UserError(
                 f"covariate {name}: shape {array.shape}, {int((~np.isfinite(array)).sum())} not finite; "
-                f"expected ({n},) finite numbers, one an object"
+                f"expected ({n},) finite numbers, one per object"
             )
         checked[str(name)] = array
     return checked

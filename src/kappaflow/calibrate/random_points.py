@@ -194,7 +194,7 @@ def _block(draws: Draws, plan: _Plan, block: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _add_null(histogram: np.ndarray, near: np.ndarray, own: np.ndarray | None, rng: np.random.Generator) -> None:
-    """Let one random draw a null curve play the truth, for every reference; add its PIT to the (nulls, a - 1) bins.
+    """Let one random draw per null curve play the truth, for every reference; add its PIT to the (nulls, a - 1) bins.
 
     One draw fewer is left to compare with: the ranks run over 0 ... s - 1, less the reference itself where local.
     """

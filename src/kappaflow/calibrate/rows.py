@@ -1,4 +1,4 @@
-"""Several methods in one table: a column a method, the rows as retrieval papers lay them out."""
+"""Several methods in one table: one column per method, the rows as retrieval papers lay them out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVERALL = ("overall", "informative", "NLL", "KS failures", "TARP")  # rows that
 def comparison_table(verdicts: Mapping[str, Verdict], parameter: str) -> dict[str, Any]:
     """Compare methods on one parameter, and overall where it says so.
 
-    Returns {"parameter", "methods", "rows": [{"quantity", "of", a value a method}]}.
+    Returns {"parameter", "methods", "rows": [{"quantity", "of", one value per method}]}.
 
     A value that a method does not have (a PIT of conformal intervals, an NLL without densities) is None.
     """
@@ -68,7 +68,7 @@ def _column(verdict: Verdict, parameter: str) -> dict[str, float | None]:
 
 
 def parameter_rows(method: str, verdict: Verdict) -> list[dict[str, Any]]:
-    """One flat row a parameter, for CSV: every marginal number of the verdict."""
+    """One flat row per parameter, for CSV: every marginal number of the verdict."""
     covered, scores, pit = verdict.coverage, verdict.scores, verdict.pit
     rows = []
     for k, name in enumerate(covered.names):

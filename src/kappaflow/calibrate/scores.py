@@ -82,7 +82,7 @@ def _interval(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _log_prob(values: ArrayLike, n: int) -> np.ndarray:
     array = np.asarray(values, dtype=float)
     if array.shape != (n,):
-        raise UserError(f"log_prob: shape {array.shape}; expected ({n},), one log density an object")
+        raise UserError(f"log_prob: shape {array.shape}; expected ({n},), one log density per object")
     if not np.isfinite(array).all():
         raise UserError(
             f"log_prob: {int((~np.isfinite(array)).sum())} of {n} values are not finite; a truth of zero density has "

@@ -184,7 +184,7 @@ def _joint_tests(draws: Draws, covered: CoverageReport) -> dict[str, dict[str, A
 def _checks(
     covered: CoverageReport, pit: PitReport | None, joint: Mapping[str, TarpReport], significance: float
 ) -> tuple[dict[str, Any], ...]:
-    """One row a family of tests; each corrected within (Bonferroni), and the families share `significance`."""
+    """One row per family of tests; each corrected within (Bonferroni), and the families share `significance`."""
     least = covered.p_value.min()
     level, k = np.unravel_index(covered.p_value.argmin(), covered.p_value.shape)
     rows: list[tuple[str, float, str]] = [
@@ -214,7 +214,7 @@ def _checks(
 
 
 def _readings(covered: CoverageReport, pit: PitReport | None, significance: float) -> dict[str, str]:
-    """In words, each parameter: covers too little or too much, sits too high or too low, misshapen, or sound."""
+    """Each parameter in words: covers too little or too much, sits too high or too low, misshapen, or sound."""
     readings = {}
     for k, name in enumerate(covered.names):
         words = []

@@ -1,4 +1,4 @@
-"""The command line: one module a command, loaded here, errors turned into one line and exit code 2."""
+"""The command line: one module per command, loaded here, errors turned into one line and exit code 2."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def calibrate(
     ] = False,
     pair: Annotated[tuple[str, str] | None, typer.Option(help="Two methods: bootstrap A - B, paired.")] = None,
     bootstraps: Annotated[int, typer.Option(help="Replicates of every bootstrap and null band.")] = 1000,
-    references: Annotated[int, typer.Option(help="TARP references an object.")] = 50,
+    references: Annotated[int, typer.Option(help="TARP references per object.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of noise, draws, splits and bootstraps.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")] = False,
 ) -> None:

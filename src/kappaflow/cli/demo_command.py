@@ -90,7 +90,7 @@ def _print(rows: dict[str, Any]) -> None:
         table.add_row(*_cells(kind, row))
     Console().print(table)
     print(
-        "   A 90 % interval should hold 90 % of the truths. Width and interval score of it are over the prior's width."
+        "   A 90 % interval should hold 90 % of the truths. Its width and interval score are relative to the prior's width."
     )
 
 

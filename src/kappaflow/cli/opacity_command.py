@@ -186,7 +186,7 @@ def _list_named(text: str) -> tuple[OpacityTable, str, str]:
     file, _, rest = text.rpartition(":")
     species, slash, name = rest.partition("/")
     if not slash or not name:
-        raise UserError(f"opacity compare: {text!r} is no list; expected SPECIES/NAME or FILE:SPECIES/NAME")
+        raise UserError(f"opacity compare: {text!r} is not a list; expected SPECIES/NAME or FILE:SPECIES/NAME")
     table = load_opacity(file or None)
     table.line_list(species, name)
     return table, species, name

@@ -15,7 +15,7 @@ __all__ = ["register"]
 
 EXAMPLE = """Simulate noise-free spectra with randomized opacities into a directory of shards.
 
-A shard is 128 spectra, named by (config, seed, index): the directory holds the same bytes whatever ran it, and a run
+A shard is 128 spectra, named by (config, seed, index): the directory holds the same bytes wherever it was made, and a run
 that was killed is continued with --resume. Noise, masks and gain are drawn when the spectra are read.
 
 Example: [bold]kappaflow simulate --out train --n 100000 --seed 0[/bold]
@@ -108,7 +108,7 @@ def simulate(
     exclude: Annotated[list[str] | None, typer.Option(help="Hold a list out: CH4=exomol. Repeatable.")] = None,
     broadening: Annotated[str, typer.Option(help="Half-width scale and exponent shift.")] = "1.0,0.0",
     masks: Annotated[Path | None, typer.Option(help="Folder of your own masks, kept for training.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue, and re-make damaged shards.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue, and remake damaged shards.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes on this machine (default: its processors).")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
     check: Annotated[Path | None, typer.Option(help="Only verify every shard of this directory.")] = None,

@@ -104,7 +104,7 @@ def _check_names(names: list[str], pair: tuple[str, str] | None, recalibrate: bo
 
 
 def _judge(method: Method, settings: JudgeSettings, content: dict[str, Any], advance: Callable[..., None]) -> Verdict:
-    """Judge a method as it is; the coverage of highest-density regions goes into `content` where it can be had."""
+    """Judge a method as it is; the coverage of highest-density regions goes into `content` where it can be computed."""
     if method.log_prob is not None and method.log_prob_draws is not None:
         content["highest_density"][method.name] = highest_density_coverage(
             method.log_prob, method.log_prob_draws, settings.levels

@@ -14,7 +14,7 @@ LOG, FIGURE = "log.jsonl", "loss.png"
 
 
 class Curves:
-    """One JSON object an epoch in `log.jsonl`; `draw` makes `loss.png`."""
+    """One JSON object per epoch in `log.jsonl`; `draw` makes `loss.png`."""
 
     def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
         self.folder, self.tensorboard = folder, tensorboard

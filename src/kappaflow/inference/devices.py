@@ -70,7 +70,7 @@ class Fabric:
             self.fabric.launch()
         except (RuntimeError, ValueError) as error:
             raise UserError(
-                f"devices: {devices} x {accelerator!r} cannot be had ({str(error).splitlines()[0]})"
+                f"devices: {devices} x {accelerator!r} not available ({str(error).splitlines()[0]})"
             ) from None
         self.rank, self.world = self.fabric.global_rank, self.fabric.world_size
 

@@ -44,7 +44,7 @@ class _Cleaned:
 
 
 def asinh(x: Tensor) -> Tensor:
-    """Inverse hyperbolic sine through log1p, which torch vectorizes on a CPU (as it does not its own `asinh`)."""
+    """Inverse hyperbolic sine through log1p, which torch vectorizes on a CPU, unlike its own `asinh`."""
     a = x.abs()
     return torch.copysign(torch.log1p(a + a * a / (1 + torch.sqrt(1 + a * a))), x)
 

@@ -37,7 +37,7 @@ def packaged(kind: str = "marginalized") -> list[Path]:
 
 
 def pooled(members: np.ndarray, n: int) -> np.ndarray:
-    """Concatenate draws (M, ..., k, D) to (..., n, D): equal counts, the first ones one more where it does not divide.
+    """Concatenate draws (M, ..., k, D) to (..., n, D): equal counts, one more of the first where `n` does not divide.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Posterior:
     ) -> np.ndarray:
         """Draw (b, n, D) for spectra (b, p); the draws of a row depend on the row and its place only.
 
-        Members contribute equal counts, concatenated; where `n` is no multiple, the first ones give one more.
+        Members contribute equal counts, concatenated; where `n` is not a multiple of them, the first ones give one more.
         """
         return self._sample(self._checked(flux, error, mask, scale_known), n, seed)
 

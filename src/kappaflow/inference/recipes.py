@@ -1,4 +1,4 @@
-"""Recipes: everything that decides a network besides its data and its seed, frozen, one row a piece.
+"""Recipes: everything that decides a network besides its data and its seed, frozen, one row per piece.
 
 `paper` is the appendix of the paper; `kappaflow` is ours. An ablation is another row (`variant`), not a flag.
 """

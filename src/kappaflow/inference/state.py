@@ -66,7 +66,7 @@ class State:
     best_epoch: int = 0
     stale: int = 0  # epochs since then
     seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)  # one row an epoch
+    history: list[dict[str, Any]] = field(default_factory=list)  # one row per epoch
     finished: str = ""  # why it ended
 
     @classmethod

@@ -104,7 +104,7 @@ class Trainer:
         return self.folder / STATE
 
     def begin(self, *, resume: bool = False) -> None:
-        """Read the state in the folder where there is one to go on with, or make a new one."""
+        """Read the folder's state where there is one to continue from, or make a new one."""
         if self.path.exists():
             if not resume:
                 raise UserError(f"{self.folder}: holds a training run; go on with --resume, or choose another --out")
@@ -148,7 +148,7 @@ class Trainer:
         self._save()
 
     def _steps(self) -> Iterator[int]:
-        """Yield the steps to come; the plan may still move the end, so that it is asked anew each time."""
+        """Yield the steps to come; the plan may still move the end, so it is asked each time."""
         step = self.state.step
         while self.state.plan.at(step) < 1:
             yield step
@@ -230,7 +230,7 @@ class Trainer:
             self.curves.add(row)
 
     def _note(self) -> str:
-        """Say the losses for the progress bar."""
+        """State the losses for the progress bar."""
         recent = self.state.losses[-50:]
         now = f"loss {np.mean(recent):.2f}" if recent else ""
         if not self.state.history:

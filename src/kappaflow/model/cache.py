@@ -100,7 +100,7 @@ def cached(key: str, make: Callable[[], Prepared]) -> Prepared:
             try:
                 _write(path, key, made)
                 _prune(folder, keep=path)
-            except OSError:  # no room, no right to write: then without
+            except OSError:  # no room, no right to write: then do without
                 return made
             found = _read(path, key) or made
     return found

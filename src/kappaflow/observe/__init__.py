@@ -1,4 +1,4 @@
-"""A telescope file becomes a spectrum on the model's pixels, and a posterior becomes something to trust or not."""
+"""A telescope file becomes a spectrum on the model's pixels."""
 
 from kappaflow.observe.read import read_spectrum
 from kappaflow.observe.resampling import mask_outliers, resample

@@ -13,7 +13,7 @@ __all__ = ["sound_fits"]
 
 _BLOCK, _CARD = 2880, 80
 _MOST_BLOCKS = 400  # of one header: 14,400 cards, several times what the pipeline writes
-_MOST_UNITS = 20_000  # header-data units: old time-series products have one an integration
+_MOST_UNITS = 20_000  # header-data units: old time-series products have one per integration
 _INTEGER = re.compile(rb"(NAXIS\d{0,3}|BITPIX|PCOUNT|GCOUNT|TFIELDS) *= *(\S{1,20})")
 
 
@@ -49,7 +49,7 @@ def _data_size(where: str, header: bytes) -> int:
             try:
                 found.setdefault(match[1].decode(), int(match[2].rstrip(b"/")))
             except ValueError:
-                raise UserError(f"{where}: damaged FITS ({match[1].decode()} is no number); get it again") from None
+                raise UserError(f"{where}: damaged FITS ({match[1].decode()} is not a number); get it again") from None
     axes = found.get("NAXIS", 0)
     if not (0 <= axes <= 999 and 0 <= found.get("TFIELDS", 0) <= 999):
         raise UserError(f"{where}: damaged FITS (a header claims {axes} axes or too many columns); get it again")

@@ -162,7 +162,7 @@ def _numbers(where: str, names: list[str], units: dict[str, str], rows: list[tup
                 values[k, j] = _value(token)
             except ValueError:
                 values[k, j] = np.nan
-                words.setdefault(names[j], f"line {line}, column {names[j][:24]!r}: {token[:24]!r} is no number")
+                words.setdefault(names[j], f"line {line}, column {names[j][:24]!r}: {token[:24]!r} is not a number")
     return Columns(where, {name: values[:, j].copy() for j, name in enumerate(names)}, units, words=words)
 
 
@@ -196,7 +196,7 @@ def _plain_yaml(where: str, text: str) -> dict[str, Any]:
     try:
         header = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, AttributeError, ArithmeticError, LookupError):
-        raise UserError(f"{where}: its ECSV header is no plain YAML; write it again with astropy") from None
+        raise UserError(f"{where}: its ECSV header is not plain YAML; write it again with astropy") from None
     if not isinstance(header, dict):
         raise UserError(f"{where}: its ECSV header is empty; write it again with astropy")
     return header

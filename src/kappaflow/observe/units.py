@@ -82,7 +82,7 @@ def to_mjy(values: np.ndarray, unit: Any, wavelength: np.ndarray, where: str = "
     """Flux density [mJy] of `values` in `unit` at `wavelength` [um]."""
     if not is_flux(unit):
         raise UserError(
-            f"{where}: unit '{unit}' is no flux density; expected one like Jy, mJy, erg/s/cm2/um or W/m2/um "
+            f"{where}: unit '{unit}' is not a flux density; expected one like Jy, mJy, erg/s/cm2/um or W/m2/um "
             "(surface brightness and counts cannot be used); if the file is wrong, pass --flux-unit"
         )
     with np.errstate(all="ignore"):

@@ -42,7 +42,7 @@ def is_fits(data: bytes) -> bool:
 
 
 def read_fits(where: str, data: bytes) -> list[Columns]:
-    """Every spectrum in the tables of a FITS file: one a row where columns are 2-D (time series), else one a table."""
+    """Every spectrum in the tables of a FITS file: one per row where columns are 2-D (time series), else one per table."""
     if data.startswith(b"\x1f\x8b"):
         data = _gunzip(where, data)
     data = sound_fits(where, data)
@@ -81,7 +81,7 @@ def _tables(where: str, hdus: fits.HDUList, size: int) -> list[Columns]:
     if not chosen:
         named = ", ".join(hdu.name[:20] or "PRIMARY" for hdu in list(hdus)[:8])
         raise UserError(
-            f"{where}: no EXTRACT1D table nor another with WAVELENGTH (it has {named}); "
+            f"{where}: neither an EXTRACT1D table nor another one with WAVELENGTH (it has {named}); "
             "expected an x1d or c1d product, not an image or a cube"
         )
     found = []
@@ -108,7 +108,7 @@ def _said(primary: fits.Header, own: fits.Header) -> dict[str, Any]:
 
 
 def _spectra(where: str, hdu: Any, said: dict[str, Any]) -> Iterator[Columns]:
-    """One `Columns` a spectrum. 2-D columns hold one integration a row, padded beyond N_ALONGDISP."""
+    """One `Columns` per spectrum. 2-D columns hold one integration per row, padded beyond N_ALONGDISP."""
     units = {str(c.name): str(c.unit) for c in hdu.columns if c.unit}
     data = hdu.data
     if data is None or len(data) == 0:

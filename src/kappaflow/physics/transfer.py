@@ -62,7 +62,7 @@ def _raise(have: dict[int, Array], power: int) -> Array:
 
 
 def gauss(angles: int) -> Quadrature:
-    """Gauss-Legendre in mu on [0, 1], the rule of ExoJAX and of most retrieval codes: one exponential an angle.
+    """Gauss-Legendre in mu on [0, 1], the rule of ExoJAX and of most retrieval codes: one exponential per angle.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def descend(
     column: Column, dtau: Float[Array, "... nu"], rise: Float[Array, "... nu"], quadrature: Quadrature = QUADRATURE
 ) -> Column:
     """Cross one layer of optical depth `dtau`, over which pi B grows by `rise` downwards."""
-    # A running product, not exp(-tau): one exponential a layer, and full relative precision deep down.
+    # A running product, not exp(-tau): one exponential per layer, and full relative precision deep down.
     decays = tuple(t * jnp.exp(-unit * dtau) for t, unit in zip(column.decays, quadrature.units, strict=True))
     phi_above, psi_above = quadrature.sums(column.decays)
     phi_below, psi_below = quadrature.sums(decays)

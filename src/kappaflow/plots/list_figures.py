@@ -13,7 +13,7 @@ __all__ = ["comparison_figure"]
 def comparison_figure(
     nu: np.ndarray, ln_ratio: np.ndarray, field: np.ndarray, temperature: np.ndarray, title: str
 ) -> Figure:
-    """Ratio spectra (P, T, nu) of two lists and the Fourier fits: median over pressure, one colour a temperature."""
+    """Ratio spectra (P, T, nu) of two lists and the Fourier fits: median over pressure, one colour per temperature."""
     wavelength = 1e4 / nu
     with style():
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")

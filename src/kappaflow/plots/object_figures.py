@@ -252,7 +252,7 @@ def _dress(axes: Axes, place: tuple[int, int], names: Sequence[str], ranges: Seq
 
 
 def _labelled(name: str) -> str:
-    """Return the label with its unit, where it has one that is no `dex`."""
+    """Return the label with its unit, where it has one other than `dex`."""
     p = PARAMETERS[INDEX[name]]
     unit = {"R_Jup": r"$R_\mathrm{Jup}$", "km s-1": "km/s"}.get(p.unit, p.unit)
     return f"{p.label} ({unit})" if unit and not unit.startswith("dex") else p.label

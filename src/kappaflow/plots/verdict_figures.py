@@ -23,7 +23,7 @@ Findings = Mapping[str, Any]
 
 
 def pit_histograms(verdict: Findings, *, title: str = "", labels: Mapping[str, str] | None = None) -> Figure:
-    """One panel a parameter: counts over the uniform expectation, with the band that holds 95 % of bins when exact.
+    """One panel per parameter: counts over the uniform expectation, with the band that holds 95 % of bins when exact.
 
     Blue where uniformity holds, vermilion and hatched where Kolmogorov-Smirnov (Bonferroni) rejects it.
     """
@@ -100,7 +100,7 @@ def _tarp_line(axes: Axes, alpha: np.ndarray, label: str, report: Mapping[str, A
 def coverage_against_nominal(
     verdicts: Mapping[str, Findings], parameter: str, *, labels: Mapping[str, str] | None = None
 ) -> Figure:
-    """Coverage minus nominal level, a panel a method: `parameter` bold with Wilson bars, the others thin.
+    """Coverage minus nominal level, one panel per method: `parameter` bold with Wilson bars, the others thin.
 
     Grey: the 95 % range of an exact posterior's coverage at this number of objects.
     """

@@ -170,7 +170,7 @@ def line_list_share(control: np.ndarray, marginalized: np.ndarray, rng: np.rando
 
     `control` and `marginalized` are C/O draws (m,), or (k, m) of k networks, that differ only in whether the opacities
     varied in training; variances of independent causes add, so the share is of the variance. Widths are the mean over
-    networks, not the pooled one: what seeds disagree by is no line list's doing. The 95 % interval comes from `n`
+    networks, not the pooled one: a disagreement of seeds is not the line lists' doing. The 95 % interval comes from `n`
     bootstraps of the draws: it holds the sampling noise, not the spread between trainings.
     """
     pair = [np.atleast_2d(draws) for draws in (control, marginalized)]

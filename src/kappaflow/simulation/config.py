@@ -39,7 +39,7 @@ class SpectraConfig(Frozen):
     perturb: Literal["both", "smooth", "discrete", "none"] = "both"
     amplitude: float = 1.0
     axes: tuple[str, ...] = SWAPPED  # species whose lists are swapped: "CH4", or "CH4=base+exomol" for some of them
-    sigma: tuple[tuple[str, tuple[float, ...]], ...] = ()  # (species, (const, modes...)) in place of the packaged
+    sigma: tuple[tuple[str, tuple[float, ...]], ...] = ()  # (species, (const, modes...)) in place of the packaged ones
     pin: tuple[tuple[str, str], ...] = ()
     exclude: tuple[tuple[str, str], ...] = ()
     broadening: tuple[float, float] = (1.0, 0.0)
@@ -97,7 +97,7 @@ class ShardPlan(Frozen):
 
     @property
     def content(self) -> dict[str, Any]:
-        """Everything that decides the bytes of a shard but its seed and its index."""
+        """Everything that decides the bytes of a shard except its seed and its index."""
         return {
             "schema": SCHEMA,
             "config": self.config.model_dump(mode="json"),
@@ -130,7 +130,7 @@ def plan_shards(config: SpectraConfig, seed: int, model: Forward) -> ShardPlan:
     for option, species, name in asked:
         if name not in lists[species]:
             raise UserError(f"{option}: {species} has no list {name!r}; expected one of {', '.join(lists[species])}")
-    # A pinned species needs a place in the combinations even where it is no axis.
+    # A pinned species needs a place in the combinations even where it is not an axis.
     axes = config.axes + tuple(s for s, _ in config.pin if s not in [split_axis(axis)[0] for axis in config.axes])
     every = combinations(lists, axes)
     allowed = allowed_combinations(every, config.perturb, pin=dict(config.pin), exclude=config.exclude)

@@ -96,7 +96,7 @@ class Claims:
 
 
 def read_config(directory: str | Path) -> dict[str, Any]:
-    """Return the content of `config.json`, or say that this is no directory of shards."""
+    """Return the content of `config.json`, or say that this is not a directory of shards."""
     path = Path(directory) / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{directory}: no {CONFIG}; not a directory made by `kappaflow simulate`") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: unreadable; re-make it with the command that made the directory") from None
+        raise UserError(f"{path}: unreadable; remake it with the command that made the directory") from None
     return config
 
 
@@ -120,7 +120,7 @@ def _differences(there: dict[str, Any], asked: dict[str, Any]) -> str:
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     # The config says it in the user's words; what follows from it (digests, combinations) only where it is alone.
     told = [name for name in names if name.startswith("config.") or name == "seed"] or names
-    return "; ".join(f"{n.removeprefix('config.')} is {old.get(n)} there, {new.get(n)} asked" for n in told)
+    return "; ".join(f"{n.removeprefix('config.')} is {old.get(n)} there, {new.get(n)} asked for" for n in told)
 
 
 def check_directory(directory: str | Path) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class MaskModel:
     wavelength: np.ndarray
     user: np.ndarray | None = None
 
-    UNIFORMS = 17  # numbers each spectrum needs, besides one uniform a pixel
+    UNIFORMS = 17  # numbers each spectrum needs, besides one uniform per pixel
 
     @cached_property
     def pixel_bin(self) -> float:
@@ -127,7 +127,7 @@ class MaskModel:
         faint = np.log(flux)
         faint -= faint.mean(axis=1, keepdims=True)
         faint /= np.maximum(faint.std(axis=1, keepdims=True), 1e-6)
-        # A third of the spectra know no faintness, a third no blocks: each kind occurs alone, and mixed.
+        # A third of the spectra ignore faintness, a third ignore blocks: each kind occurs alone and mixed.
         by_faintness, by_block = np.maximum(1.5 * u[:, 2:4] - 0.5, 0).T[:, :, None]
         score = by_faintness * faint + 3 * by_block * blocks + u[:, 4, None] * pixel
         score = np.where(good, score, -np.inf).astype(np.float32)

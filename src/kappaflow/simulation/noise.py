@@ -1,4 +1,4 @@
-"""From a noise-free spectrum to an observed one: error array, gain, noise, signal-to-noise ratio.
+"""What turns a noise-free spectrum into an observed one: families of error arrays, and the gain of each detector.
 
 A simulated spectrum is stored with the SNR that sets its noise level (the median over good pixels of its noise-free
 flux/error); what a network is told is the same median of the noisy spectrum, which is all that an observer can compute.
@@ -39,7 +39,7 @@ __all__ = [
 
 CONSTANT, PHOTON = 0.25, 0.5  # cumulative shares of the kinds of the table above
 PHOTON_WEIGHT = 0.99
-WIDENING = 2.0  # of the measured spread: seven spectra of one programme or another understate it
+WIDENING = 2.0  # of the measured spread: seven spectra of a few programmes understate it
 
 
 @cache
@@ -70,7 +70,7 @@ class ErrorFamily:
 
     wavelength: np.ndarray
 
-    UNIFORMS = 2  # numbers each spectrum needs, besides one uniform a pixel
+    UNIFORMS = 2  # numbers each spectrum needs, besides one uniform per pixel
     NORMALS = 4
 
     @cached_property
@@ -90,13 +90,13 @@ class ErrorFamily:
         median = np.median(flux, axis=1, keepdims=True)
         error = np.sqrt(1 - weight + weight * (flux / median))
         if real.any():
-            # (u - 1/2) sqrt(12) has unit variance: a normal number a pixel would double the cost of a batch.
+            # (u - 1/2) sqrt(12) has unit variance: a normal number per pixel would double the cost of a batch.
             spread = np.float32(np.median(measured["scatter"]) * np.sqrt(12))
             error[real] *= np.exp(self._shape(normal[real]) + spread * (scatter[real] - np.float32(0.5)))
         return error
 
     def _shape(self, normal: np.ndarray) -> np.ndarray:
-        """Smooth part of ln A, (b, p), from four normal numbers a spectrum."""
+        """Smooth part of ln A, (b, p), from four normal numbers per spectrum."""
         mean, factor = _shape_moments()
         coefficients = mean + WIDENING * normal @ factor.T
         return coefficients.astype(np.float32) @ self._basis

@@ -44,7 +44,7 @@ class Shards:
         a folder for the mask model and the masks in it
     seed : of noise, masks and gain
     verify : check every byte first (otherwise sizes only)
-    limit : keep the first so many training spectra
+    limit : use only the first `limit` training spectra
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Shards:
         self._orders: dict[int, np.ndarray] = {}
         self._limit = limit
         if limit is not None and not 1 <= limit == len(self.split[0]):
-            raise UserError(f"{path}: {limit} training spectra asked; it has {len(self)}, a tenth kept for validation")
+            raise UserError(f"{path}: {limit} training spectra asked for; it has {len(self)}, a tenth kept for validation")
 
     def __len__(self) -> int:
         return len(self.theta)
@@ -172,7 +172,7 @@ class Shards:
         """Return `n` spectra of the set from the one at `start` (all by default), observed once, from `seed`."""
         stop = len(self) if n is None else start + n
         if not 0 <= start < stop <= len(self):
-            raise UserError(f"{self.path}: spectra {start} to {stop} asked; the set has {len(self)}")
+            raise UserError(f"{self.path}: spectra {start} to {stop} asked for; the set has {len(self)}")
         return self._observe(np.arange(start, stop), "evaluation", seed)
 
     def _stream(self, purpose: str, epoch: int) -> Stream:
@@ -231,7 +231,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="observe")
 
 
-_REMEDY = "see `kappaflow simulate --check`, re-make it with --resume"
+_REMEDY = "see `kappaflow simulate --check`, remake it with --resume"
 
 
 def _refuse_damage(path: Path) -> None:

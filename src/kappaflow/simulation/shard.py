@@ -139,7 +139,7 @@ def read_shard(path: str | Path) -> tuple[Shard, dict[str, Any]]:
     content = Path(path).read_bytes()
     trouble = damage(content)
     if trouble:
-        raise UserError(f"{path}: {trouble}; re-make it with `kappaflow simulate --resume`")
+        raise UserError(f"{path}: {trouble}; remake it with `kappaflow simulate --resume`")
     with h5py.File(io.BytesIO(content), "r") as file:
         arrays = {name: np.asarray(file[name]) for name in Shard.__dataclass_fields__}
         address = {name: file.attrs[name] for name in ("digest", "seed", "index")}

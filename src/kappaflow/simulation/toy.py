@@ -1,4 +1,4 @@
-"""A stand-in for the forward model: thousands of smooth, made-up spectra a second, in NumPy alone.
+"""A stand-in for the forward model: thousands of smooth, made-up spectra per second, in NumPy alone.
 
 It tests what surrounds a simulation (a cluster, a file system, a kill) without its physics: `kappaflow simulate --toy`.
 """
@@ -22,7 +22,7 @@ _LISTS = {"H2O": ("base", "exomol"), "CH4": ("base", "exomol"), "CO": ("base", "
 
 @dataclass(frozen=True)
 class ToyModel:
-    """One broad band a species on a sloping continuum; `pace` seconds are slept at each call."""
+    """One broad band per species on a sloping continuum; `pace` seconds are slept at each call."""
 
     pixels: int = 90
     pace: float = 0.0

@@ -1,9 +1,9 @@
 """Cross sections of lists too long to sum line by line: strengths on a fine comb, convolved with Voigt profiles.
 
 Equal steps in ln nu make the Doppler width the same everywhere; Lorentz widths fall into a few classes, each line
-shared between the two nearest. One Fourier transform a class and temperature then serves all pressures (the idea of
+shared between the two nearest. One Fourier transform per class and temperature then serves all pressures (the idea of
 DIT, van den Bekerom & Pannier 2021, JQSRT 261, 107476, and of MODIT, Kawahara et al. 2022, ApJS 258, 31). The strength
-of every line is exact at every temperature, and wings end where they do in `profile.cross_section`.
+of every line is exact at every temperature, and wings end where they do in `voigt.cross_section`.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def _isotopes(path: Path, column: np.ndarray) -> np.ndarray:
 
 
 def _numbers(path: Path, block: np.ndarray, name: str) -> np.ndarray:
-    """Convert a block of single characters (line, width) to numbers, or name the line that is none."""
+    """Convert a block of single characters (line, width) to numbers, or name the line that is not one."""
     text = np.ascontiguousarray(block).view(f"S{block.shape[1]}").ravel()
     try:
         values = text.astype(float)

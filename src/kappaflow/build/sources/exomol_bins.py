@@ -1,4 +1,4 @@
-"""ExoMol cross sections read as super-lines: one line a bin, with an effective lower energy.
+"""ExoMol cross sections read as super-lines: one line per bin, with an effective lower energy.
 
 The files hold zero-pressure cross sections averaged over bins (Hill et al. 2013; Tennyson et al. 2020). A bin's
 average times its width is the strength of the lines inside; the ratio of two temperatures gives the lower energy

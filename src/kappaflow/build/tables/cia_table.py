@@ -62,7 +62,7 @@ def read_borysow(path: str | Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if len(row) != temperature.size + 1:
             raise UserError(
                 f"{path}: data row {n + 1} has {len(row)} columns; expected {temperature.size + 1} "
-                "(wavenumber and one coefficient a temperature): is the file truncated?"
+                "(wavenumber and one coefficient per temperature): is the file truncated?"
             )
     try:
         table = np.array(rows, dtype=float)
