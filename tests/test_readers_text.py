@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from astropy import units as u
-from astropy.table import Table
+from astropy.table import QTable, Table
+from astropy.time import Time
 from x1d_files import NRS2, smooth
 
 from kappaflow.errors import UserError
@@ -46,6 +47,18 @@ def test_what_astropy_writes_is_read_back(tmp_path, format):
     )
     hint = {} if format == "ascii.ecsv" else {"flux_unit": "mJy"}
     np.testing.assert_allclose(read_spectrum(tmp_path / "a.txt", **hint).flux, FLUX)
+
+
+def test_a_qtable_of_astropy_is_read_and_none_of_its_objects_made(tmp_path):
+    """Its header holds astropy's tags, for quantities and times; names, units and numbers are beside them."""
+    table = QTable([NRS2 * u.um, FLUX * u.mJy, ROWS[:, 2] * u.mJy], names=("wavelength", "flux", "unc"))
+    table.meta = {"target": "made up", "observed": Time("2024-01-01")}
+    table.write(tmp_path / "a.ecsv", format="ascii.ecsv")
+    assert "!astropy" in (tmp_path / "a.ecsv").read_text()
+    spectrum = read_spectrum(tmp_path / "a.ecsv")
+    np.testing.assert_allclose(spectrum.flux, FLUX)
+    assert spectrum.meta["target"] == "made up"
+    assert "observed" not in spectrum.meta
 
 
 def test_an_ecsv_states_units_per_column_its_medium_and_its_good_rows(tmp_path):

@@ -192,9 +192,19 @@ def _ecsv(where: str, head: list[str], body: list[tuple[int, str]]) -> Columns:
     return replace(table, said=_meta(header.get("meta")))
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Plain data only. What astropy tags (`!astropy...`: units of a QTable, times) is left out, never made.
+
+    astropy's own reader would make it: for a file from anywhere that is more than names, units and numbers need.
+    """
+
+
+_PlainLoader.add_multi_constructor("!", lambda loader, tag, node: None)
+
+
 def _plain_yaml(where: str, text: str) -> dict[str, Any]:
     try:
-        header = yaml.safe_load(text)
+        header = yaml.load(text, Loader=_PlainLoader)  # a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, AttributeError, ArithmeticError, LookupError):
         raise UserError(f"{where}: its ECSV header is not plain YAML; write it again with astropy") from None
     if not isinstance(header, dict):
