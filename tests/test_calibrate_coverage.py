@@ -190,7 +190,7 @@ def spoiled(what):
         ("transposed", r"draws: shape \(99, 10, 2\); expected"),
         ("objects", r"draws: shape \(10, 99, 2\); expected \(n, s, p\) = \(9, s, 2\)"),
         ("flat", r"truth: shape \(10,\); expected \(n, p\)"),
-        ("one draw", "draws: 1 draws an object"),
+        ("one draw", "draws: 1 draws per object"),
         ("text", "draws: not an array of numbers"),
     ],
 )

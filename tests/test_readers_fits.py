@@ -184,7 +184,7 @@ def test_gzipped_fits_is_read_and_a_gzip_of_anything_else_refused(tmp_path):
 
 def test_an_image_is_refused_with_what_was_expected(tmp_path):
     fits.PrimaryHDU(np.zeros((4, 4))).writeto(tmp_path / "image.fits")
-    with pytest.raises(UserError, match=r"no EXTRACT1D.*x1d or c1d"):
+    with pytest.raises(UserError, match=r"neither an EXTRACT1D.*x1d or c1d"):
         read_spectrum(tmp_path / "image.fits")
 
 

@@ -186,7 +186,7 @@ def test_a_column_of_words_is_no_matter_unless_it_is_needed(tmp_path):
     (tmp_path / "a.csv").write_text(text)
     np.testing.assert_allclose(read_spectrum(tmp_path / "a.csv", flux_unit="mJy").flux, FLUX)
     (tmp_path / "b.csv").write_text(text.replace(f"x,{ROWS[3, 0]},", "x,three,"))
-    with pytest.raises(UserError, match=r"line 5, column 'wave': 'three' is no number"):
+    with pytest.raises(UserError, match=r"line 5, column 'wave': 'three' is not a number"):
         read_spectrum(tmp_path / "b.csv", flux_unit="mJy")
 
 
@@ -206,7 +206,7 @@ def test_a_column_of_words_is_no_matter_unless_it_is_needed(tmp_path):
         (b"# [mJy]\n3.0 1.0 0.1\n", "1 usable rows"),
         (b"# [mJy]\n3.0 1.0 0.1\n3.0 1.0 0.1\n", "same wavelength"),
         (b"# [Jy] then [mJy]\n3.0 1.0 0.1\n3.1 1 1\n", "several units.*--flux-unit"),
-        (b"# %ECSV 1.0\n# ---\n# !!python/object/apply:os.system ['true']\nwave flux err\n1 2 3\n", "no plain YAML"),
+        (b"# %ECSV 1.0\n# ---\n# !!python/object/apply:os.system ['true']\nwave flux err\n1 2 3\n", "not plain YAML"),
     ],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path, content, said):

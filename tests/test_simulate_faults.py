@@ -289,10 +289,10 @@ def test_the_bytes_do_not_depend_on_the_order(whole):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"amplitude": 2.0}, "amplitude is 1.0 there, 2.0 asked"),
-        ({"perturb": "none"}, 'perturb is "both" there, "none" asked'),
+        ({"amplitude": 2.0}, "amplitude is 1.0 there, 2.0 asked for"),
+        ({"perturb": "none"}, 'perturb is "both" there, "none" asked for'),
         ({"pin": (("CH4", "base"),)}, "pin is [] there"),
-        ({"broadening": (1.3, -0.15)}, "broadening is [1.0, 0.0] there, [1.3, -0.15] asked"),
+        ({"broadening": (1.3, -0.15)}, "broadening is [1.0, 0.0] there, [1.3, -0.15] asked for"),
     ],
 )
 def test_a_directory_made_with_another_config_is_refused_saying_what_differs(tmp_path, options, words):
@@ -306,9 +306,9 @@ def test_a_directory_made_with_another_config_is_refused_saying_what_differs(tmp
 
 def test_another_seed_and_other_tables_are_refused_too(tmp_path):
     run(tmp_path, 1)
-    with pytest.raises(UserError, match="seed is 0 there, 1 asked"):
+    with pytest.raises(UserError, match="seed is 0 there, 1 asked for"):
         simulate_directory(tmp_path, TOY, 128, seed=1, load=partial(load, PIXELS, 0.0))
-    with pytest.raises(UserError, match="model is .* pixels is 300 there, 200 asked"):
+    with pytest.raises(UserError, match="model is .* pixels is 300 there, 200 asked for"):
         simulate_directory(tmp_path, TOY, 128, load=partial(load, 200, 0.0))
 
 

@@ -275,7 +275,7 @@ def test_lightning_fabric_on_one_device_trains_the_same_network(tmp_path):
 def test_devices_that_are_not_there_are_refused():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    with pytest.raises(UserError, match="1 x 'cuda' cannot be had"):
+    with pytest.raises(UserError, match="1 x 'cuda' not available"):
         place("cuda", 1)
     with pytest.raises(UserError, match="expected at least 1"):
         place("cpu", 0)
