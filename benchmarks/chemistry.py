@@ -52,7 +52,7 @@ def live(theta, log_pressure, layer, temperature):
 
 
 def lookup_time(table, theta, ln_pressure, temperature):
-    """Milliseconds a spectrum: lookup and quenching, batches of 128."""
+    """Milliseconds per spectrum: lookup and quenching, batches of 128."""
     columns = [INDEX[n] for n in ("C_O", "M_H", "log_kzz", "log_g")]
     step = jax.jit(jax.vmap(lambda T, p: quenched_composition(table, T, ln_pressure, (p[0], p[1], p[2], p[3]))))
     T, p = jnp.asarray(temperature[:128], jnp.float32), jnp.asarray(theta[:128, columns], jnp.float32)
@@ -123,7 +123,7 @@ def main():
     print(f"{result['points']} {result['draws']} points, seed {result['seed']}, VMR > 1e{MATTERS:.0f}")
     for name, row in result["species"].items():
         print(f"{name:>4}: n {row['n']:5d}  95th percentile {row['p95_dex']:.4f} dex  worst {row['worst_dex']:.4f} dex")
-    print(f"lookup and quenching: {result['lookup_ms_per_spectrum']} ms a spectrum")
+    print(f"lookup and quenching: {result['lookup_ms_per_spectrum']} ms per spectrum")
 
 
 if __name__ == "__main__":

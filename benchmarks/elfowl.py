@@ -133,7 +133,7 @@ def compare(path, layers):
 
 
 def draw(curves, path):
-    """One panel of spectra and one of ratios a file."""
+    """One panel of spectra and one of ratios per file."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -156,7 +156,7 @@ def draw(curves, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="Sonora Elf Owl netCDF files")
-    parser.add_argument("--json", action="store_true", help="one JSON object a file")
+    parser.add_argument("--json", action="store_true", help="one JSON object per file")
     parser.add_argument("--figure", help="write spectra and ratios to this PNG")
     parser.add_argument("--layers", type=int, default=0, help="even layers in log P; 0: the file's own levels")
     options = parser.parse_args()

@@ -143,7 +143,7 @@ def time_exponentials():
 
 
 def scaling(table, batch):
-    """Core-milliseconds a spectrum against points, layers and spectra."""
+    """Core-milliseconds per spectrum against points, layers and spectra."""
     out = {"points": {}, "layers": {}, "spectra": {}}
     for stride in (8, 4, 2):
         out["points"][20_000 // stride] = time_ours(model(table, stride), 64)["core_ms_per_spectrum"]

@@ -26,9 +26,9 @@ from kappaflow.parameters import INDEX, PARAMETERS
 from kappaflow.simulation import Shards, make_config, simulate_directory
 from kappaflow.simulation.config import load_model, plan_shards
 from kappaflow.simulation.directory import Claims
-from kappaflow.simulation.opacity_draws import draw_coefficients
+from kappaflow.simulation.opacity_draws import coefficient_sigma, draw_field, sigma_table
 from kappaflow.simulation.prior import SHARD_SIZE, draw_prior
-from kappaflow.simulation.run import Job, fill
+from kappaflow.simulation.run import ShardJob, fill
 from kappaflow.simulation.toy import ToyModel
 
 
@@ -37,10 +37,10 @@ def end_to_end(preset, shards, folder):
     recipe = make_config(preset=preset)
     model = load_model(recipe)
     plan = plan_shards(recipe, 0, model)
-    inputs = []
+    inputs, scale = [], coefficient_sigma(sigma_table())
     for i in range(shards):
         lists = dict(plan.combinations[plan.combination(i)])
-        inputs.append((draw_prior("uniform", 0, i)[0], draw_coefficients("both", 1.0, 0, i), lists))
+        inputs.append((draw_prior("uniform", 0, i)[0], draw_field(scale, 0, i), lists))
     model(inputs[0][0], field=inputs[0][1], lists=inputs[0][2])  # compiles
     claims = Claims(folder)
     spent = {"bare": 0.0, "whole": 0.0}
@@ -49,7 +49,7 @@ def end_to_end(preset, shards, folder):
         model(inputs[i][0], field=inputs[i][1], lists=inputs[i][2])
 
     def whole(i):
-        fill(folder, Job(plan), model, [i], claims, lambda steps: None)
+        fill(folder, ShardJob(plan), model, [i], claims, lambda steps: None)
 
     for i in range(shards):
         turns = [("bare", bare), ("whole", whole)]

@@ -17,8 +17,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from kappaflow.build.tables.mask_statistics import read_spectra
+from kappaflow.instrument import GAP
 from kappaflow.simulation.masks import MaskModel
-from kappaflow.simulation.noise import GAP, ErrorFamily, masked_median, statistics
+from kappaflow.simulation.noise import ErrorFamily, statistics
+from kappaflow.spectra import masked_median
 
 LABELS = {
     "CWISEP_J1935": "CWISEP J1935",

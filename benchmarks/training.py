@@ -41,7 +41,7 @@ class Clock:
         self.start = time.perf_counter(), time.process_time()
 
     def rates(self, spectra):
-        """Spectra a second of either."""
+        """Spectra per second of either."""
         return spectra / (time.perf_counter() - self.start[0]), spectra / (time.process_time() - self.start[1])
 
 
@@ -96,7 +96,7 @@ def sbi_flow(estimator, variables, inputs):
 
 
 def sbi_rates(settings, pixels, variables, inputs):
-    """Training spectra a second of sbi's NPE."""
+    """Training spectra per second of sbi's NPE."""
     torch.manual_seed(0)
     npe = NPE(
         density_estimator=lambda v, x: sbi_flow(Estimator(settings, pixels, 15), v, x),
@@ -115,7 +115,7 @@ def sbi_rates(settings, pixels, variables, inputs):
 
 
 def our_rates(settings, batches):
-    """Training spectra a second of ours, validation and saving included."""
+    """Training spectra per second of ours, validation and saving included."""
     run = plan_run(batches, settings, seed=0, epochs=EPOCHS)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(run, batches, Path(folder))

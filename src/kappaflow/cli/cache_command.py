@@ -12,7 +12,7 @@ __all__ = ["register"]
 
 cache = typer.Typer(
     no_args_is_help=True,
-    help="Prepared tables, kept so that the forward model loads in a second: where they are, how large they are, and how to remove them.",
+    help="Prepared tables, kept so that the forward model loads in a second: see them, remove them.",
 )
 
 

@@ -89,9 +89,7 @@ def _print(rows: dict[str, Any]) -> None:
     for kind, row in rows.items():
         table.add_row(*_cells(kind, row))
     Console().print(table)
-    print(
-        "   A 90 % interval should hold 90 % of the truths. Its width and interval score are relative to the prior's width."
-    )
+    print("   A 90 % interval should hold 90 % of the truths. Its width and score are relative to the prior's width.")
 
 
 def _section(rows: dict[str, Any], n: int) -> Section:

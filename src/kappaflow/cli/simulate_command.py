@@ -15,8 +15,8 @@ __all__ = ["register"]
 
 EXAMPLE = """Simulate noise-free spectra with randomized opacities into a directory of shards.
 
-A shard is 128 spectra, named by (config, seed, index): the directory holds the same bytes wherever it was made, and a run
-that was killed is continued with --resume. Noise, masks and gain are drawn when the spectra are read.
+A shard is 128 spectra, named by (config, seed, index): a directory holds the same bytes wherever it was made, and a
+run that was killed is continued with --resume. Noise, masks and gain are drawn when the spectra are read.
 
 Example: [bold]kappaflow simulate --out train --n 100000 --seed 0[/bold]
 and a held-out set of the same config: [bold]kappaflow simulate --out test --n 2048 --seed 1[/bold]

@@ -143,7 +143,7 @@ class Posterior:
     ) -> np.ndarray:
         """Draw (b, n, D) for spectra (b, p); the draws of a row depend on the row and its place only.
 
-        Members contribute equal counts, concatenated; where `n` is not a multiple of them, the first ones give one more.
+        Members contribute equal counts, concatenated; where `n` is not a multiple, the first give one more.
         """
         return self._sample(self._checked(flux, error, mask, scale_known), n, seed)
 

@@ -42,7 +42,7 @@ def is_fits(data: bytes) -> bool:
 
 
 def read_fits(where: str, data: bytes) -> list[Columns]:
-    """Every spectrum in the tables of a FITS file: one per row where columns are 2-D (time series), else one per table."""
+    """Every spectrum in a FITS file's tables: one per row where columns are 2-D (time series), else one per table."""
     if data.startswith(b"\x1f\x8b"):
         data = _gunzip(where, data)
     data = sound_fits(where, data)

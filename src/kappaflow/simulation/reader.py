@@ -78,7 +78,9 @@ class Shards:
         self._orders: dict[int, np.ndarray] = {}
         self._limit = limit
         if limit is not None and not 1 <= limit == len(self.split[0]):
-            raise UserError(f"{path}: {limit} training spectra asked for; it has {len(self)}, a tenth kept for validation")
+            raise UserError(
+                f"{path}: {limit} training spectra asked for; it has {len(self)}, a tenth kept for validation"
+            )
 
     def __len__(self) -> int:
         return len(self.theta)
