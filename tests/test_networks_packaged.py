@@ -57,10 +57,9 @@ def fresh(tmp_path_factory):
     model = ForwardModel.load("laptop")
     rows = {}
     for perturb, n in (("both", 512), ("none", 256)):
-        simulate_directory(
-            folder / perturb, make_config(perturb=perturb), n, seed=SEED, backend=0, load=lambda _: model
-        )
-        shards = Shards(folder / perturb, seed=SEED)
+        where, config = folder / perturb, make_config(perturb=perturb)
+        simulate_directory(where, config, n, seed=SEED, backend=0, load=lambda _: model)
+        shards = Shards(where, seed=SEED)
         for kind, posterior in networks.items():
             posterior.refuse_training_seed(shards.card.seed, folder)
             rows[kind, perturb] = score(posterior, shards.evaluation(), draws=399)
