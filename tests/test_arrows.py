@@ -27,7 +27,7 @@ MAY_SEE = {
     "data": set(),
     "build": FOUNDATION,
     "build/tables/mask_statistics.py": FOUNDATION | {"simulation"},
-    "build/tables/example.py": FOUNDATION | {"observe"},
+    "build/tables/example_table.py": FOUNDATION | {"observe"},
     "build/tables/networks.py": FOUNDATION | {"simulation", "inference", "evaluate"},
     "physics": {"parameters", "constants", "instrument"},
     "model": FOUNDATION | {"physics"},

@@ -16,7 +16,7 @@ import kappaflow
 from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.model import ForwardModel, cache
-from kappaflow.model.arrays import Prepared, on_device
+from kappaflow.model.arrays import PreparedArrays, on_device
 from kappaflow.model.cache import CODE, cached, prepared_key
 from kappaflow.physics.temperature import Hermite
 from kappaflow.presets import preset
@@ -40,7 +40,9 @@ def prepared(seed=0):
         "odd": np.arange(3, dtype=np.int32),
         "scalar": np.array(2.5, np.float32),
     }
-    return Prepared(arrays, {"H2O": ("base", "exomol"), "CO": ("base",)}, {"sizes": {"layers": 2}, "opacity": "x"})
+    return PreparedArrays(
+        arrays, {"H2O": ("base", "exomol"), "CO": ("base",)}, {"sizes": {"layers": 2}, "opacity": "x"}
+    )
 
 
 def never():

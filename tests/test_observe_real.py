@@ -7,7 +7,7 @@ import pytest
 from folders import DATA, needs
 
 from kappaflow import data
-from kappaflow.build.tables.example import write_example
+from kappaflow.build.tables.example_table import write_example
 from kappaflow.errors import UserError
 from kappaflow.observe import pixel_edges, read_spectrum, resample
 from kappaflow.observe.example import example_spectrum

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kappaflow.model.forward import ForwardModel
     from kappaflow.observe import Spectrum, read_spectrum, resample
     from kappaflow.retrieval.result import Retrieval, RetrievalSettings
-    from kappaflow.retrieval.retriever import retrieve
+    from kappaflow.retrieval.retriever import Retriever, retrieve
     from kappaflow.simulation import simulate
 
 _LAZY: dict[str, str] = {
@@ -25,6 +25,7 @@ _LAZY: dict[str, str] = {
     "Posterior": "kappaflow.inference",
     "Retrieval": "kappaflow.retrieval.result",
     "RetrievalSettings": "kappaflow.retrieval.result",
+    "Retriever": "kappaflow.retrieval.retriever",
     "Spectrum": "kappaflow.observe",
     "coverage": "kappaflow.calibrate",
     "read_spectrum": "kappaflow.observe",
@@ -41,6 +42,7 @@ __all__ = [
     "Posterior",
     "Retrieval",
     "RetrievalSettings",
+    "Retriever",
     "Spectrum",
     "coverage",
     "read_spectrum",

@@ -1,4 +1,4 @@
-"""Prepared arrays, named by their place in `physics.emission.Tables` ("lines.basis"), and their way to the device."""
+"""PreparedArrays arrays, named by their place in `physics.emission.Tables` ("lines.basis"), and their way to the device."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, TypeVar, get_type_hints
 import jax
 import numpy as np
 
-__all__ = ["Arrays", "Prepared", "on_device", "single"]
+__all__ = ["Arrays", "PreparedArrays", "on_device", "single"]
 
 Arrays = Mapping[str, np.ndarray]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedArrays:
     """All that a forward model is made of."""
 
     arrays: Arrays  # float32 and int32

@@ -1,4 +1,4 @@
-"""Prepared arrays kept on disk, one file per set, and mapped into memory: processes that use one set share its pages.
+"""PreparedArrays arrays kept on disk, one file per set, and mapped into memory: processes that use one set share its pages.
 
 A file is one line of JSON, padded so that the arrays that follow lie on 64-byte boundaries, where JAX takes them
 without a copy. Its name is the digest of everything that decides the arrays: the bytes of the table files, the sizes,
@@ -23,7 +23,7 @@ import scipy
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from kappaflow.model.arrays import Prepared
+from kappaflow.model.arrays import PreparedArrays
 from kappaflow.presets import Preset
 from kappaflow.storage import digest, written_whole
 from kappaflow.tables.chemistry import CHEMISTRY
@@ -84,7 +84,7 @@ def prepared_key(
     )
 
 
-def cached(key: str, make: Callable[[], Prepared]) -> Prepared:
+def cached(key: str, make: Callable[[], PreparedArrays]) -> PreparedArrays:
     """Return the set `key` from the disk, or `make` and keep it; processes that want the same one make it once."""
     folder = cache_folder()
     if folder is None:
@@ -106,7 +106,7 @@ def cached(key: str, make: Callable[[], Prepared]) -> Prepared:
     return found
 
 
-def _write(path: Path, key: str, prepared: Prepared) -> None:
+def _write(path: Path, key: str, prepared: PreparedArrays) -> None:
     layout, offset, total = {}, 0, 0
     for name, array in prepared.arrays.items():
         layout[name] = [array.dtype.str, list(array.shape), offset]
@@ -130,7 +130,7 @@ def _write(path: Path, key: str, prepared: Prepared) -> None:
             file.write(bytes(-array.nbytes % ALIGNMENT))
 
 
-def _read(path: Path, key: str) -> Prepared | None:
+def _read(path: Path, key: str) -> PreparedArrays | None:
     """Map the set, or return None where there is none, or where it is not whole."""
     try:
         with path.open("rb") as file:
@@ -148,7 +148,7 @@ def _read(path: Path, key: str) -> Prepared | None:
         return None
     with suppress(OSError):
         os.utime(path)  # for `_prune`
-    return Prepared(arrays, {s: tuple(names) for s, names in content["names"].items()}, content["meta"])
+    return PreparedArrays(arrays, {s: tuple(names) for s, names in content["names"].items()}, content["meta"])
 
 
 def _content(line: bytes) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from kappaflow.errors import UserError
 from kappaflow.instrument import pixel_grid
-from kappaflow.model.arrays import Prepared, on_device
+from kappaflow.model.arrays import PreparedArrays, on_device
 from kappaflow.model.cache import COMPILED, cache_folder, cached, prepared_key
 from kappaflow.parameters import COEFFICIENTS, SPECIES, check_theta
 from kappaflow.physics.emission import Tables, clamped_layers, spectra
@@ -80,7 +80,7 @@ class ForwardModel:
         scale = _check_broadening(broadening)
         _keep_compiled()
 
-        def make() -> Prepared:
+        def make() -> PreparedArrays:
             # Here, because SciPy takes as long to import as a set of arrays to find.
             from kappaflow.model.prepare import layer_centres, prepare, prepare_chemistry, prepare_cia
 
@@ -93,7 +93,7 @@ class ForwardModel:
         return cls.of(cached(prepared_key(opacity, sizes, scale, cia), make))
 
     @classmethod
-    def of(cls, prepared: Prepared) -> ForwardModel:
+    def of(cls, prepared: PreparedArrays) -> ForwardModel:
         """Make the model of `prepared` arrays."""
         low, high = pixel_grid(prepared.meta["sizes"]["pixel_bin"])
         return cls(on_device(Tables, prepared.arrays), prepared.names, 0.5 * (low + high), prepared.meta)

@@ -8,7 +8,7 @@ from scipy.linalg import solve_banded
 
 from kappaflow.constants import T_OFFSET
 from kappaflow.errors import UserError
-from kappaflow.model.arrays import Arrays, Prepared, single
+from kappaflow.model.arrays import Arrays, PreparedArrays, single
 from kappaflow.model.detector_matrix import prepare_detector
 from kappaflow.model.line_terms import prepare_lines
 from kappaflow.parameters import KNOT_LOG_PRESSURE, SPECIES
@@ -33,7 +33,7 @@ def prepare(
     cia: Arrays,
     sizes: Preset,
     broadening: tuple[float, float] = (1.0, 0.0),
-) -> Prepared:
+) -> PreparedArrays:
     """Bring every table to the layers, points and pixels of `sizes`.
 
     `chemistry` comes from `prepare_chemistry` at `layer_centres(sizes)`, `cia` from `prepare_cia`; `broadening` is as
@@ -55,7 +55,7 @@ def prepare(
         "chemistry and cia": digest_arrays({f"{i:02d}": array for i, array in enumerate(small)}),
     }
     arrays = {f"{part}.{name}": single(array) for part, named in parts.items() for name, array in named.items()}
-    return Prepared(arrays, {s: tuple(opacity.lists[s]) for s in SPECIES}, meta)
+    return PreparedArrays(arrays, {s: tuple(opacity.lists[s]) for s in SPECIES}, meta)
 
 
 def layer_centres(sizes: Preset) -> np.ndarray:

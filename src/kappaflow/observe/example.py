@@ -1,4 +1,4 @@
-"""The packaged real spectrum; `kappaflow.build.tables.example` made it from the public table."""
+"""The packaged real spectrum; `kappaflow.build.tables.example_table` made it from the public table."""
 
 from __future__ import annotations
 

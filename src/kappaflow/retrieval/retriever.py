@@ -114,8 +114,7 @@ def forward_for(posterior: Posterior, opacity: File | None = None) -> Forward | 
 def retrieve(
     *source: File | Spectrum,
     distance: float | None = None,
-    model: File | Sequence[File] | Posterior = (),
-    control: File | Sequence[File] | Posterior = (),
+    model: File | Sequence[File] | Posterior | Retriever = (),
     opacity: File | None = None,
     settings: RetrievalSettings = RetrievalSettings(),  # noqa: B008 (frozen)
     **hints: Unpack[Hint],
@@ -128,8 +127,9 @@ def retrieve(
         Files of one object (several are merged), or a `Spectrum`.
     distance
         In pc; else the file's own `distance_pc`. Without any, the flux scale is not used and R stays at its prior.
-    model, control, opacity, settings
-        See `Retriever.load`; the packaged networks, control and table by default.
+    model, opacity, settings
+        See `Retriever.load`; the packaged networks, control and table by default. For many objects, or a control of
+        your own, `model` is a `Retriever`, which has the other two.
     **hints
         See `read_spectrum`, for files that do not say all.
 
@@ -145,7 +145,8 @@ def retrieve(
     files = [Path(one) for one in source if not isinstance(one, Spectrum)]
     native = spectra[0] if spectra else read_spectrum(*files, **hints)
     name = name_objects([files])[0][0] if files else "spectrum"
-    return replace(Retriever.load(model, control, opacity=opacity, settings=settings)(native, distance), name=name)
+    with_these = model if isinstance(model, Retriever) else Retriever.load(model, opacity=opacity, settings=settings)
+    return replace(with_these(native, distance), name=name)
 
 
 def name_objects(groups: Sequence[Sequence[Path]]) -> list[tuple[str, list[Path]]]:

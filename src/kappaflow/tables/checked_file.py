@@ -18,7 +18,7 @@ from kappaflow.storage import written_whole
 __all__ = ["TableFormat"]
 
 
-class Table(Protocol):
+class StoredTable(Protocol):
     """What every table offers."""
 
     @property
@@ -32,7 +32,7 @@ class Table(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Table)
+T = TypeVar("T", bound=StoredTable)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The packaged real spectrum, made from the public table.
 
-    python -m kappaflow.build.tables.example TABLE.csv --out wolf1130c.ecsv
+    python -m kappaflow.build.tables.example_table TABLE.csv --out wolf1130c.ecsv
 
 TABLE is JWST-NIRSPEC-G395H_Wolf1130C_Burgasser2025.csv of the Python package ucdmcmc.
 """
