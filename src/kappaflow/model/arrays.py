@@ -1,4 +1,4 @@
-"""PreparedArrays arrays, named by their place in `physics.emission.Tables` ("lines.basis"), and their way to the device."""
+"""Prepared arrays, named by their place in `physics.emission.Tables` ("lines.basis"), and their way to the device."""
 
 from __future__ import annotations
 

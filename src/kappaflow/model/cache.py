@@ -1,4 +1,4 @@
-"""PreparedArrays arrays kept on disk, one file per set, and mapped into memory: processes that use one set share its pages.
+"""Prepared arrays kept on disk, one file per set, and mapped into memory: processes that use one set share its pages.
 
 A file is one line of JSON, padded so that the arrays that follow lie on 64-byte boundaries, where JAX takes them
 without a copy. Its name is the digest of everything that decides the arrays: the bytes of the table files, the sizes,
