@@ -14,8 +14,9 @@ from scipy import stats
 
 import kappaflow as kf
 from kappaflow.errors import UserError
-from kappaflow.inference import Checkpoint, Familiarity, Posterior, Recipe
+from kappaflow.inference import Checkpoint, Familiarity, Posterior, recipe
 from kappaflow.inference.checkpoint import FILE
+from kappaflow.presets import NetworkSize
 from kappaflow.spectra import Box
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,15 +39,15 @@ def pooled(folders):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """One network trained until it is good.
+    """One network of the recipe that ships, trained until it is good: its inputs, its convolutions, its box.
 
-    Its inputs keep the mean flux, which tells of theta here as it does not in a spectrum of 1,700 pixels, and its dense
-    branch suits a matrix that is not smooth.
+    Smaller are the flow and the embedding; batch, rate and average suit 1,400 steps instead of 40,000.
     """
-    settings = variant(small(batch=256, learning_rate=3e-3, weight_decay=1e-4, ema=0.99), "four channels").model_dump()
-    settings["embedding"].update(channels=(4, 8), dense=32)
+    shipped = recipe("kappaflow", NetworkSize(transforms=2, hidden=(32, 32), embedding=16))
+    quick = shipped.training.model_copy(update={"batch": 256, "learning_rate": 2e-3, "ema": 0.995})
     folder = tmp_path_factory.mktemp("trained")
-    return Posterior([trainer(folder, Recipe(**settings), data=batches(20_000), epochs=8).fit()])
+    settings = shipped.model_copy(update={"training": quick})
+    return Posterior([trainer(folder, settings, data=batches(80_000), epochs=5).fit()])
 
 
 def noisy(n, seed):
@@ -62,7 +63,11 @@ def spectrum():
 
 
 def test_posterior_of_the_linear_gaussian_toy_is_told_from_the_exact_one_by_no_classifier(trained):
-    """A classifier two-sample test (sbi's): 0.5 is indistinguishable."""
+    """A classifier two-sample test (sbi's): 0.5 is indistinguishable.
+
+    The classifier is a small network. sbi's default, a random forest, fits the noise of 1,000 draws in two dimensions:
+    exact draws displaced by 0.2, which the best classifier tells in 66 % of cases, it tells in 58 % only.
+    """
     from sbi.utils.metrics import c2st
 
     _, flux, error, mask = noisy(2, 11)
@@ -70,10 +75,10 @@ def test_posterior_of_the_linear_gaussian_toy_is_told_from_the_exact_one_by_no_c
     true = [exact_draws(f, 1000)[0] for f in flux]
 
     def score(a, b):
-        return float(c2st(torch.tensor(a).float(), torch.tensor(b).float(), seed=1))
+        return float(c2st(torch.tensor(a).float(), torch.tensor(b).float(), seed=1, classifier="mlp"))
 
     assert max(score(a, b) for a, b in zip(ours, true, strict=True)) < 0.55
-    assert min(score(ours[0] + [shift, 0.0], true[0]) for shift in (-0.3, 0.3)) > 0.6  # it can fail
+    assert min(score(ours[0] + [shift, 0.0], true[0]) for shift in (-0.2, 0.2)) > 0.6  # it can fail
 
 
 def test_coverage_on_the_toy_is_nominal_at_four_levels_within_binomial_error(trained):
@@ -308,12 +313,15 @@ def test_a_missing_file_is_named(tmp_path):
         Posterior.load(tmp_path / "nothing")
 
 
-def test_familiar_spectra_have_ordinary_p_values_and_strange_ones_small(pooled, trained, spectrum):
+def test_familiar_spectra_have_ordinary_p_values_and_strange_ones_small(pooled, trained, spectrum, tmp_path):
+    """Told by a network whose channels keep the contrast, which the shipped ones divide out of 32 noisy pixels."""
     flux = np.random.default_rng(0).uniform(1, 300, PIXELS)
     strange = SimpleNamespace(flux=flux, error=spectrum.error, mask=spectrum.mask)
     assert [row["p_value"] > 0.01 for row in pooled.familiarity(spectrum)] == [True] * 3
     assert trained.familiarity(spectrum)[0]["p_value"] > 0.01
-    assert trained.familiarity(strange)[0]["p_value"] < 0.05
+    contrast = trainer(tmp_path, variant(small(), "four channels"), data=batches(4000), epochs=3).fit()
+    assert Posterior([contrast]).familiarity(spectrum)[0]["p_value"] > 0.01
+    assert Posterior([contrast]).familiarity(strange)[0]["p_value"] < 0.05
 
 
 def test_p_values_of_the_distance_are_uniform_on_the_distribution_they_come_from():
