@@ -182,9 +182,8 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-# The tables are prepared with linear algebra whose last bits depend on its number of threads: one, so that the bytes
-# do not depend on the machine's processors. Dask starts its workers with the first three, too. The last is XLA's: the
-# processes share the processors, their threads need not.
+# The processes share the processors, their threads need not: the first three are linear algebra's, as Dask starts its
+# workers, the last is XLA's. (No byte depends on it: tables are prepared with one thread wherever that happens.)
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
