@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from platformdirs import user_cache_path
 
-__all__ = ["digest", "digest_arrays", "written_whole"]
+__all__ = ["cache_folder", "compiled_folder", "digest", "digest_arrays", "written_whole"]
 
 
 @contextmanager
@@ -55,3 +56,17 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
         sha.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
         sha.update(array.tobytes())
     return sha.hexdigest()[:16]
+
+
+def cache_folder() -> Path | None:
+    """Return the folder in KAPPAFLOW_CACHE, or the user's own; None where KAPPAFLOW_CACHE is "off"."""
+    named = os.environ.get("KAPPAFLOW_CACHE")
+    if named == "off":
+        return None
+    return Path(named) if named else user_cache_path("kappaflow", appauthor=False)
+
+
+def compiled_folder() -> Path | None:
+    """Return where the command line lets JAX keep compiled programs: beside the prepared arrays."""
+    folder = cache_folder()
+    return None if folder is None else folder / "compiled"

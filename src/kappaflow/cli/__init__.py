@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import typer
 
 from kappaflow.errors import UserError
+from kappaflow.storage import compiled_folder
 
 __all__ = ["app", "main"]
 
@@ -29,6 +31,11 @@ for _name in _COMMANDS:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    compiled = compiled_folder()
+    if (
+        compiled is not None
+    ):  # JAX reads it when it is imported, here and in the processes we start; in a library, never
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
     try:
         app()
     except UserError as error:

@@ -29,7 +29,8 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
     Example: kappaflow cache info
     """
-    from kappaflow.model.cache import cache_entries, cache_folder
+    from kappaflow.model.cache import cache_entries
+    from kappaflow.storage import cache_folder
 
     folder, entries = cache_folder(), cache_entries()
     if as_json:

@@ -21,21 +21,19 @@ from typing import Any
 import numpy as np
 import scipy
 from filelock import FileLock
-from platformdirs import user_cache_path
 
 from kappaflow.model.arrays import PreparedArrays
 from kappaflow.presets import Preset
-from kappaflow.storage import digest, written_whole
+from kappaflow.storage import cache_folder, compiled_folder, digest, written_whole
 from kappaflow.tables.chemistry import CHEMISTRY
 from kappaflow.tables.cia import CIA
 from kappaflow.tables.opacity import OPACITY
 
-__all__ = ["CODE", "COMPILED", "cache_entries", "cache_folder", "cached", "clear_cache", "prepared_key"]
+__all__ = ["CODE", "cache_entries", "cached", "clear_cache", "prepared_key"]
 
 SCHEMA = "kappaflow-prepared/1"
 ALIGNMENT = 64  # bytes, of XLA's processor buffers
 LONGEST_LINE = 1 << 20
-COMPILED = "compiled"  # folder of JAX's own cache, inside ours
 LIMIT = 8e9  # bytes; beyond it the sets used longest ago go
 PATIENCE = 600  # s to wait for another process that makes the same set
 # The modules whose change may change an array. Of physics/, only the names of fields count: a set that lacks one fails.
@@ -53,14 +51,6 @@ CODE = (
     "tables/field_prior.py",
     "tables/opacity.py",
 )
-
-
-def cache_folder() -> Path | None:
-    """Return the folder in KAPPAFLOW_CACHE, or the user's own; None where KAPPAFLOW_CACHE is "off"."""
-    named = os.environ.get("KAPPAFLOW_CACHE")
-    if named == "off":
-        return None
-    return Path(named) if named else user_cache_path("kappaflow", appauthor=False)
 
 
 def prepared_key(
@@ -214,7 +204,8 @@ def clear_cache() -> int:
     """Remove every set; return the bytes freed. A process that has one mapped keeps it until it ends."""
     folder = cache_folder()
     freed = 0
-    made = [*folder.glob("*.prepared*"), *folder.glob(f"{COMPILED}/*")] if folder is not None else []
+    compiled = compiled_folder()
+    made = [] if folder is None or compiled is None else [*folder.glob("*.prepared*"), *compiled.glob("*")]
     for path in made:
         with suppress(OSError):
             size = path.stat().st_size

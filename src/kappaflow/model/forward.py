@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from kappaflow.errors import UserError
 from kappaflow.instrument import pixel_grid
 from kappaflow.model.arrays import PreparedArrays, on_device
-from kappaflow.model.cache import COMPILED, cache_folder, cached, prepared_key
+from kappaflow.model.cache import cached, prepared_key
 from kappaflow.parameters import COEFFICIENTS, SPECIES, check_theta
 from kappaflow.physics.emission import Tables, clamped_layers, spectra
 from kappaflow.presets import Preset
@@ -78,7 +78,6 @@ class ForwardModel:
         """
         sizes = preset_named(preset) if isinstance(preset, str) else preset
         scale = _check_broadening(broadening)
-        _keep_compiled()
 
         def make() -> PreparedArrays:
             # Here, because SciPy takes as long to import as a set of arrays to find.
@@ -205,13 +204,6 @@ class ForwardModel:
 
 
 _compiled = jax.jit(spectra)
-
-
-def _keep_compiled() -> None:
-    """Let JAX keep compiled programs beside the prepared arrays, unless the user has given them a place."""
-    folder = cache_folder()
-    if folder is not None and jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str(folder / COMPILED))
 
 
 def _check_broadening(broadening: tuple[float, float]) -> tuple[float, float]:
