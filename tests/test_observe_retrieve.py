@@ -210,7 +210,8 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
     path = write_text(tmp_path / "one.txt", observed()[1])
     assert run(path, "--distance", "20").exit_code == 0
     settings = RetrievalSettings(draws=300)
-    models = {"model": [networks / "m0", networks / "m1"], "control": networks / "c0", "settings": settings}
+    pair = [networks / "m0", networks / "m1"]
+    models = {"model": kf.Retriever.load(pair, networks / "c0", settings=settings)}
     result = kf.retrieve(path, distance=20.0, **models)
     assert result.draws.shape == (300, 15)
     summary = json.loads((tmp_path / "out" / "one" / "summary.json").read_text())
@@ -228,6 +229,9 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
     np.testing.assert_array_equal(again.draws, result.draws)
     scaled = kf.retrieve(result.spectrum, **models)
     np.testing.assert_allclose(scaled.spectrum.flux, result.spectrum.flux)  # at 10 pc already: not scaled twice
+    alone = kf.retrieve(path, model=pair, distance=20.0, settings=settings)  # networks by name, and no control
+    np.testing.assert_array_equal(alone.draws, result.draws)
+    assert alone.control is None
     with pytest.raises(UserError, match="a Spectrum stands alone"):
         kf.retrieve(result.spectrum, path)
 
