@@ -62,7 +62,7 @@ def fresh(tmp_path_factory):
         shards = Shards(where, seed=SEED)
         for kind, posterior in networks.items():
             posterior.refuse_training_seed(shards.card.seed, folder)
-            rows[kind, perturb] = score(posterior, shards.evaluation(), draws=399)
+            rows[kind, perturb] = score(posterior, shards.evaluation(), draws=99)
     return rows
 
 
