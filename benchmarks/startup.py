@@ -102,8 +102,10 @@ def measure(given, folder):
     rows.append(("imports of the forward model", "s", off[0], cold[0], warm[0]))
     rows.append((f"ForwardModel.load({given.preset!r})", "s", off[1], cold[1], warm[1]))
     if given.retrieve:
-        times = [seconds([*retrieve, "--out", str(folder / name)], c, 1) for name, c in (("off", "off"), ("on", on))]
-        rows.append(("kappaflow retrieve, packaged example", "s", times[0], None, times[1]))
+        # The second run in a fresh folder finds the arrays and what the first compiled.
+        places = ("off", str(folder / "fresh"), str(folder / "fresh"))
+        times = [seconds([*retrieve, "--out", str(folder / "out")], place, 1) for place in places]
+        rows.append(("kappaflow retrieve, packaged example", "s", *times))
     if Path("/proc/self/smaps_rollup").exists():
         memory = [unshared(given.preset, cache) for cache in ("off", on)]
         rows.append(("unshared memory per worker, two at once", "GB", memory[0], None, memory[1]))
