@@ -26,7 +26,7 @@ from sbi.neural_nets.estimators.zuko_flow import ZukoFlow
 from torch import nn
 
 from kappaflow.inference import ArrayBatches, Estimator, Trainer, plan_run, recipe
-from kappaflow.inference.features import PreparedArrays
+from kappaflow.inference.features import Prepared
 from kappaflow.parameters import bounds
 from kappaflow.presets import preset
 
@@ -132,7 +132,7 @@ def same_density(estimator, variables, inputs):
         v, x = variables[:64], inputs[:64]
         theirs = sbi_flow(estimator, v, x).log_prob(v[None], x)[0]
         split = len(estimator.recipe.inputs.channels) * estimator.pixels
-        ready = PreparedArrays(x[:, :split].unflatten(1, (-1, estimator.pixels)), x[:, split:])
+        ready = Prepared(x[:, :split].unflatten(1, (-1, estimator.pixels)), x[:, split:])
         unit = estimator.flow.to_unit(v)
         ours = estimator(ready.channels, ready.scalars, unit) + estimator.flow.map.log_slope(v).sum(-1)
     return float((ours - theirs).abs().max())
