@@ -47,7 +47,7 @@ def _connect(address: str) -> Any:
     except ImportError:
         raise UserError("--scheduler needs dask.distributed; pip install 'kappaflow[cluster]'") from None
     try:
-        return Client(address, timeout=20)
+        return Client(address, timeout=20, set_as_default=False)  # the user's own Dask is left alone
     except (OSError, ValueError) as error:
         raise UserError(f"--scheduler {address}: no scheduler answers there ({error})") from None
 
@@ -70,7 +70,8 @@ def fill_on_cluster(
 
         indices: dict[str, int] = {}
         threads = sum(client.nthreads().values()) or 1
-        running = as_completed([submit() for _ in range(min(len(waiting), IN_FLIGHT * threads))])
+        first = [submit() for _ in range(min(len(waiting), IN_FLIGHT * threads))]
+        running = as_completed(first, loop=client.loop)
         for future in running:
             index = indices.pop(future.key)
             try:
