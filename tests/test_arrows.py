@@ -36,9 +36,10 @@ MAY_SEE = {
     "calibrate": {"errors", "randomness"},
     "evaluate": FOUNDATION | {"simulation", "inference", "calibrate", "observe", "plots"},
     "observe": FOUNDATION,
-    "retrieval": FOUNDATION | {"model", "simulation", "inference", "observe", "report"},
+    "retrieval": FOUNDATION | {"model", "simulation", "inference", "observe", "refinement", "report"},
+    "refinement": FOUNDATION | {"model", "physics", "simulation", "inference", "observe"},
     "plots": FOUNDATION,
-    "report": FOUNDATION | {"plots", "retrieval"},
+    "report": FOUNDATION | {"plots", "refinement", "retrieval"},
 }
 MUST_NOT_IMPORT = {
     "physics": {"torch", "h5py", "rich", "matplotlib", "typer", "pathlib", "os"},

@@ -14,8 +14,8 @@ from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior, packaged
 from kappaflow.model import ForwardModel
 from kappaflow.observe.example import example_spectrum
+from kappaflow.observe.resampling import on_pixels
 from kappaflow.parameters import bounds
-from kappaflow.retrieval.pipeline import on_pixels
 from kappaflow.simulation import Shards, make_config, simulate_directory
 
 KINDS = ("marginalized", "control")

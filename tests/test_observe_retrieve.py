@@ -17,8 +17,9 @@ from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.inference import ArrayBatches, Posterior
 from kappaflow.observe import Spectrum
+from kappaflow.observe.resampling import on_pixels
 from kappaflow.parameters import INDEX, PARAMETERS, bounds
-from kappaflow.retrieval.pipeline import on_pixels, predict, retrieve_spectrum
+from kappaflow.retrieval.pipeline import predict, retrieve_spectrum
 from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation.opacity_draws import coefficient_sigma, sigma_table
 from kappaflow.simulation.toy import ToyModel

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kappaflow.constants import REFERENCE_PC
 from kappaflow.errors import UserError
 from kappaflow.instrument import WINDOW
 from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, pixel_edges
 
-__all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "overlap_mean", "resample"]
+__all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "on_pixels", "overlap_mean", "resample"]
 
 MIN_FRACTION = 0.5  # a target pixel is good when at least this share of it lies under good source pixels
 
@@ -114,3 +115,20 @@ def mask_outliers(spectrum: Spectrum, *, threshold: float = 10.0) -> Spectrum:
 def _running_median(values: np.ndarray, window: int) -> np.ndarray:
     padded = np.pad(values, window // 2, mode="reflect")
     return np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=-1)
+
+
+def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = None) -> Spectrum:
+    """Mask outliers, resample onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc.
+
+    A spectrum whose meta says `scale_known` has been scaled already and keeps its flux.
+    """
+    spectrum = resample(mask_outliers(native), pixels)
+    if native.meta.get("scale_known"):
+        return spectrum
+    if distance is None:
+        return spectrum.noted(scale_known=False)
+    if not 0.1 <= distance <= 1e5:
+        raise UserError(f"--distance: {distance:g} pc; expected between 0.1 and 100,000")
+    factor = (distance / REFERENCE_PC) ** 2
+    meta = {**spectrum.meta, "scale_known": True, "distance_pc": distance}
+    return Spectrum(spectrum.wavelength, spectrum.flux * factor, spectrum.error * factor, spectrum.mask, meta)

@@ -32,6 +32,7 @@ __all__ = [
     "atmosphere",
     "clamped_layers",
     "emergent_spectra",
+    "on_detector",
     "spectra",
     "spectrum",
 ]
@@ -190,10 +191,15 @@ def spectra(
 ) -> Float[Array, "batch pixel"]:
     """Noise-free spectra [mJy at 10 pc] on the detector's pixels; see `spectrum`."""
     air = jax.vmap(atmosphere, in_axes=(0, None, None))(theta, lists, tables)
-    flux = emergent_spectra(air, field, lists, tables.lines)
+    return on_detector(theta, emergent_spectra(air, field, lists, tables.lines), tables)
+
+
+def on_detector(
+    theta: Float[Array, "batch 15"], flux: Float[Array, "batch nu"], tables: Tables
+) -> Float[Array, "batch pixel"]:
+    """Pixels [mJy at 10 pc] of emergent `flux` [erg s-1 cm-2 / cm-1]: velocity, rotation, line spread, radius."""
     kernel = doppler_kernel(tables.detector, theta[:, INDEX["v_r"]], theta[:, INDEX["v_sin_i"]])
-    pixels = observe(tables.detector, flux, kernel)
-    return pixels * (TO_MJY * theta[:, INDEX["R"], None] ** 2)
+    return observe(tables.detector, flux, kernel) * (TO_MJY * theta[:, INDEX["R"], None] ** 2)
 
 
 def spectrum(

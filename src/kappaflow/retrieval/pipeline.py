@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kappaflow.constants import REFERENCE_PC
 from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior, pooled
-from kappaflow.observe.resampling import mask_outliers, resample
+from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETERS
 from kappaflow.randomness import generator
@@ -27,26 +26,9 @@ from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combi
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
 from kappaflow.tables.table_names import recorded_table
 
-__all__ = ["on_pixels", "predict", "retrieve_spectrum"]
+__all__ = ["predict", "retrieve_spectrum"]
 
 _CO = INDEX["C_O"]
-
-
-def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = None) -> Spectrum:
-    """Mask outliers, resample onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc.
-
-    A spectrum whose meta says `scale_known` has been scaled already and keeps its flux.
-    """
-    spectrum = resample(mask_outliers(native), pixels)
-    if native.meta.get("scale_known"):
-        return spectrum
-    if distance is None:
-        return spectrum.noted(scale_known=False)
-    if not 0.1 <= distance <= 1e5:
-        raise UserError(f"--distance: {distance:g} pc; expected between 0.1 and 100,000")
-    factor = (distance / REFERENCE_PC) ** 2
-    meta = {**spectrum.meta, "scale_known": True, "distance_pc": distance}
-    return Spectrum(spectrum.wavelength, spectrum.flux * factor, spectrum.error * factor, spectrum.mask, meta)
 
 
 def retrieve_spectrum(

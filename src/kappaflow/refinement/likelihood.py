@@ -1,0 +1,226 @@
+"""The likelihood of one spectrum, said once; it is the noise model of the simulation (`simulation/reader.py`).
+
+y = (1 + sigma_cal g_d) F(theta, c) + noise on the good pixels, g_d ~ N(0, 1) per detector, the noise's variance
+v = sigma^2 + (f F)^2. In the coordinates z of `coordinates.py` the prior is standard normal, so that coefficients and
+gains can be fitted or sampled with the parameters (`Joint`), held, or integrated out to first order (`Marginal`): then
+y is normal with covariance v + B'B, B the derivatives with respect to what is integrated, of low rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kappaflow.instrument import on_nrs2
+from kappaflow.observe.spectrum import Spectrum
+from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
+
+__all__ = [
+    "Expansion",
+    "Joint",
+    "ListedModel",
+    "Marginal",
+    "Observation",
+    "Predictor",
+    "log_likelihood",
+    "marginal_log_likelihood",
+]
+
+
+class Predictor(Protocol):
+    """Noise-free spectra on all pixels, and their derivatives."""
+
+    def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
+        """Spectra (b, p) of `theta` (b, D) and coefficients `field` (b, K)."""
+        ...
+
+    def derivatives(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Spectrum (p,) and its derivatives (D, p) and (K, p), of `theta` (D,) and `field` (K,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """The forward model with its line lists chosen."""
+
+    model: Any  # kappaflow.ForwardModel
+    lists: tuple[int, ...]  # of each species
+
+    def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
+        """Spectra (b, p) [mJy at 10 pc]."""
+        return np.asarray(self.model(theta, field, np.array(self.lists)), float)
+
+    def derivatives(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the spectrum and its derivatives, by forward mode."""
+        coefficients = np.asarray(field, np.float32).reshape(len(self.lists), -1)
+        lists = np.array(self.lists, np.int32)
+        found = _compiled()(np.asarray(theta, np.float32), coefficients, lists, self.model.tables)
+        flux, of_theta, of_field = (np.asarray(a, float) for a in found)
+        return flux, of_theta, of_field.reshape(-1, flux.size)
+
+
+@cache
+def _compiled() -> Any:
+    import jax
+
+    from kappaflow.physics.sensitivity import sensitivity
+
+    return jax.jit(sensitivity)
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """The good pixels of a spectrum."""
+
+    flux: np.ndarray  # (n,)
+    error: np.ndarray  # (n,)
+    detector: np.ndarray  # (n,), 0 or 1
+    good: np.ndarray  # (p,), which of all pixels they are
+
+    @classmethod
+    def of(cls, spectrum: Spectrum) -> Observation:
+        """Pick the good pixels."""
+        good = np.asarray(spectrum.mask, bool)
+        detector = on_nrs2(spectrum.wavelength).astype(int)
+        return cls(spectrum.flux[good], spectrum.error[good], detector[good], good)
+
+
+def log_likelihood(residual: Any, variance: Any) -> Any:
+    """Ln of the normal density, (..., n) -> (...), without its constant."""
+    xp = variance.__array_namespace__()
+    return -0.5 * xp.sum(residual**2 / variance + xp.log(variance), axis=-1)
+
+
+def marginal_log_likelihood(residual: Any, basis: Any, variance: Any) -> Any:
+    """Return the same with standard normal amplitudes of the rows of `basis` (..., k, n) integrated out.
+
+    The covariance is diag(variance) + basis' basis; its inverse and determinant come from the k x k matrix
+    1 + basis diag(1/variance) basis' (Woodbury): never pixels x pixels. NumPy or JAX arrays, of which the first need
+    double precision where the signal-to-noise ratio is high.
+    """
+    xp = variance.__array_namespace__()
+    white = basis / xp.sqrt(variance)[..., None, :]
+    inner = white @ xp.matrix_transpose(white) + xp.eye(basis.shape[-2], dtype=variance.dtype)
+    factor = xp.linalg.cholesky(inner)
+    along = xp.linalg.solve(factor, white @ (residual / xp.sqrt(variance))[..., None])[..., 0]
+    ln_det = xp.sum(xp.log(xp.linalg.diagonal(factor)), axis=-1)
+    return log_likelihood(residual, variance) + 0.5 * xp.sum(along**2, axis=-1) - ln_det
+
+
+class Expansion(NamedTuple):
+    """Value, gradient (k,) and expected information (k, k) of a log density, prior included."""
+
+    value: float
+    gradient: np.ndarray
+    information: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """Ln posterior density of z, but for a constant: parameters, structure, coefficients, gains and scale together."""
+
+    data: Observation
+    predictor: Predictor
+    coordinates: Coordinates
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        """Ln density (b,) of z (b, k)."""
+        points = [self.coordinates.point(row) for row in z]
+        flux = self.fluxes(points)
+        mean = np.stack([self.predicted(point, row) for point, row in zip(points, flux, strict=True)])
+        variance = np.stack([self.variance(point, row) for point, row in zip(points, flux, strict=True)])
+        return log_likelihood(self.data.flux - mean, variance) - 0.5 * (self.coordinates.precision * z**2).sum(axis=1)
+
+    def fluxes(self, points: Sequence[Point]) -> np.ndarray:
+        """Noise-free spectra (b, n) on the good pixels, in the data's unit."""
+        scale = np.exp([point.ln_scale for point in points])
+        made = self.predictor(np.stack([p.theta for p in points]), np.stack([p.field for p in points]))
+        return made[:, self.data.good] * scale[:, None]
+
+    def predicted(self, point: Point, flux: np.ndarray) -> np.ndarray:
+        """Multiply a noise-free spectrum `flux` (n,) by the gains."""
+        return flux * (1 + point.sigma_cal * point.gains[self.data.detector])
+
+    def variance(self, point: Point, flux: np.ndarray) -> np.ndarray:
+        """Variance (n,) of the noise about a noise-free spectrum `flux` (n,)."""
+        return self.data.error**2 + (point.f * flux) ** 2
+
+    def expand(self, z: np.ndarray) -> Expansion:
+        """Expand about z (k,): the information is Fisher's, of mean and variance, plus the prior's."""
+        point = self.coordinates.point(z)
+        flux, d_flux, d_mean = self._derivatives(point)
+        mean, variance = self.predicted(point, flux), self.variance(point, flux)
+        residual = self.data.flux - mean
+        d_ln_variance = 2 * point.f**2 * flux / variance * d_flux
+        d_ln_variance[self.coordinates.places["structure"]] = 2 * (point.f * flux) ** 2 / variance * point.ln_f_slope
+        prior = self.coordinates.precision
+        white = d_mean / np.sqrt(variance)
+        value = log_likelihood(residual, variance) - 0.5 * (prior * z**2).sum()
+        gradient = d_mean @ (residual / variance) + 0.5 * d_ln_variance @ (residual**2 / variance - 1) - prior * z
+        information = white @ white.T + 0.5 * d_ln_variance @ d_ln_variance.T + np.diag(prior)
+        return Expansion(float(value), gradient, information)
+
+    def _derivatives(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Noise-free spectrum (n,), its derivatives (k, n) and those of the mean, all with respect to z."""
+        where, data = self.coordinates.places, self.data
+        flux, of_theta, of_field = (a[..., data.good] for a in self.predictor.derivatives(point.theta, point.field))
+        flux = flux * np.exp(point.ln_scale)
+        d_flux = np.zeros((self.coordinates.size, flux.size))
+        free, varied = self.coordinates.free, self.coordinates.varied
+        d_flux[where["theta"]] = of_theta[free] * point.slope[free, None] * np.exp(point.ln_scale)
+        sigma = np.asarray(self.coordinates.sigma)[varied, None]
+        d_flux[where["field"]] = of_field[varied] * sigma * np.exp(point.ln_scale)
+        d_flux[where["scale"]] = flux
+        d_mean = self.predicted(point, d_flux)
+        d_mean[where["gains"]] += gain_basis(data, point, flux)
+        names = [self.coordinates.box.names[i] for i in free]
+        if "sigma_cal" in names:
+            i = names.index("sigma_cal")
+            d_mean[where["theta"]][i] += flux * point.gains[data.detector] * point.slope[free[i]]
+        return flux, d_flux, d_mean
+
+
+def gain_basis(data: Observation, point: Point, flux: np.ndarray) -> np.ndarray:
+    """Return what a unit of each gain adds to `flux` (n,): shape (2, n)."""
+    return point.sigma_cal * flux * (data.detector == np.arange(DETECTORS)[:, None])
+
+
+class Marginal:
+    """Ln posterior density of parameters, structure and scale, coefficients and gains integrated out to first order.
+
+    Parameters
+    ----------
+    joint : the density of all coordinates
+    z : (k,), where it is expanded: the coefficients there are those that spectra are computed with, and
+        d ln F / d coefficient is held at its value there
+    """
+
+    def __init__(self, joint: Joint, z: np.ndarray) -> None:
+        self.joint = joint
+        self.at = joint.coordinates.point(z)
+        c = joint.coordinates
+        flux, _, of_field = joint.predictor.derivatives(self.at.theta, self.at.field)
+        sigma = np.asarray(c.sigma)[c.varied]
+        self.coefficients = self.at.field[c.varied] / sigma
+        self.log_basis = (of_field[c.varied] * sigma[:, None] / flux)[:, joint.data.good]
+        kept = [np.arange(c.size)[c.places[kind]] for kind in ("theta", "structure", "scale")]
+        self.kept = np.concatenate(kept)  # coordinates of z that are left
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        """Ln density (b,), but for the constant of `Joint`, of the kept coordinates z (b, kept)."""
+        c, joint = self.joint.coordinates, self.joint
+        whole = np.zeros((len(z), c.size))
+        whole[:, self.kept] = z
+        whole[:, c.places["field"]] = self.coefficients
+        points = [c.point(row) for row in whole]
+        found = []
+        for point, flux in zip(points, joint.fluxes(points), strict=True):
+            basis = np.concatenate([self.log_basis * flux, gain_basis(joint.data, point, flux)])
+            # The mean at zero coefficients, to first order.
+            residual = joint.data.flux - flux + self.coefficients @ basis[: len(self.coefficients)]
+            found.append(marginal_log_likelihood(residual, basis, joint.variance(point, flux)))
+        return np.array(found) - 0.5 * (c.precision[self.kept] * z**2).sum(axis=1)
