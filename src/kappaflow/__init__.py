@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from kappaflow.inference import Posterior
     from kappaflow.model.forward import ForwardModel
     from kappaflow.observe import Spectrum, read_spectrum, resample
+    from kappaflow.refinement import BestFit, fit
     from kappaflow.retrieval.result import Retrieval, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever, retrieve
     from kappaflow.simulation import simulate
 
 _LAZY: dict[str, str] = {
+    "BestFit": "kappaflow.refinement",
     "ForwardModel": "kappaflow.model.forward",
     "Posterior": "kappaflow.inference",
     "Retrieval": "kappaflow.retrieval.result",
@@ -28,6 +30,7 @@ _LAZY: dict[str, str] = {
     "Retriever": "kappaflow.retrieval.retriever",
     "Spectrum": "kappaflow.observe",
     "coverage": "kappaflow.calibrate",
+    "fit": "kappaflow.refinement",
     "read_spectrum": "kappaflow.observe",
     "resample": "kappaflow.observe",
     "retrieve": "kappaflow.retrieval.retriever",
@@ -38,6 +41,7 @@ __all__ = [
     "PARAMETERS",
     "SNR",
     "SPECIES",
+    "BestFit",
     "ForwardModel",
     "Posterior",
     "Retrieval",
@@ -45,6 +49,7 @@ __all__ = [
     "Retriever",
     "Spectrum",
     "coverage",
+    "fit",
     "read_spectrum",
     "resample",
     "retrieve",

@@ -23,7 +23,17 @@ app = typer.Typer(
 )
 
 # Each module has `register(app)`. They import what is heavy inside their functions, so that --help is quick.
-_COMMANDS: tuple[str, ...] = ("demo", "retrieve", "simulate", "train", "calibrate", "opacity", "chemistry", "cache")
+_COMMANDS: tuple[str, ...] = (
+    "demo",
+    "retrieve",
+    "fit",
+    "simulate",
+    "train",
+    "calibrate",
+    "opacity",
+    "chemistry",
+    "cache",
+)
 
 for _name in _COMMANDS:
     importlib.import_module(f"kappaflow.cli.{_name}_command").register(app)

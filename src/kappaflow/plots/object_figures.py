@@ -28,6 +28,8 @@ __all__ = [
     "corner",
     "gallery",
     "informative",
+    "pieces",
+    "shown_limits",
     "spectrum",
 ]
 
@@ -65,7 +67,7 @@ def spectrum(
     panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
     top = panels[0]
     shown = np.where(mask, flux, np.nan)
-    for part in _detectors(wavelength):
+    for part in pieces(wavelength):
         top.plot(wavelength[part], shown[part], color=INK, lw=0.7, label="data" if part.start == 0 else None, zorder=3)
         if band is not None:
             low, median, high = (b[part] for b in band)
@@ -80,7 +82,7 @@ def spectrum(
                 label="90 % predictive" if first else None,
             )
             top.plot(wavelength[part], median, color=MARGINALIZED, lw=0.6, alpha=0.9, zorder=2)
-    top.set_ylim(*_limits(shown))
+    top.set_ylim(*shown_limits(shown))
     _mark_missing(top, wavelength, mask)
     top.set_ylabel(f"flux density{distance} (mJy)")
     top.legend(loc="upper left", ncols=3)
@@ -101,20 +103,20 @@ def gallery(wavelength: np.ndarray, objects: Mapping[str, tuple[np.ndarray, np.n
     for axes, (name, (flux, error, mask)) in zip(panels, objects.items(), strict=True):
         good = np.asarray(mask, bool)
         shown, sigma = np.where(good, flux, np.nan), np.where(good, error, np.nan)
-        for part in _detectors(wavelength):
+        for part in pieces(wavelength):
             low, high = (shown - sigma)[part], (shown + sigma)[part]
             axes.fill_between(wavelength[part], low, high, color=MARGINALIZED, alpha=0.3, lw=0)
             axes.plot(wavelength[part], shown[part], color=INK, lw=0.5)
         _mark_missing(axes, wavelength, good)
         snr = np.median(flux[good] / error[good])
         axes.set_title(f"{name}   SNR {snr:.0f}, {good.mean():.0%} good", loc="left", fontsize=9, y=0.84, x=0.01)
-        axes.set_ylim(*_limits(shown))
+        axes.set_ylim(*shown_limits(shown))
     panels[-1].set_xlabel("wavelength (µm)")
     figure.supylabel("flux density (mJy)", fontsize=10)
     return figure
 
 
-def _limits(shown: np.ndarray) -> tuple[float, float]:
+def shown_limits(shown: np.ndarray) -> tuple[float, float]:
     """Return limits that show all but a few pixels of `shown`, with room for a legend above."""
     if np.isnan(shown).all():
         return 0.0, 1.0
@@ -123,7 +125,7 @@ def _limits(shown: np.ndarray) -> tuple[float, float]:
     return float(low) - 0.08 * span, float(high) + 0.12 * span
 
 
-def _detectors(wavelength: np.ndarray) -> list[slice]:
+def pieces(wavelength: np.ndarray) -> list[slice]:
     """Pieces without a jump, so that no line crosses the gap."""
     step = np.diff(wavelength)
     cuts = [0, *(np.flatnonzero(step > 5 * np.median(step)) + 1), len(wavelength)]

@@ -25,8 +25,8 @@ def candidates(spectrum: Spectrum, box: Box, posterior: Any, *, n: int, seed: in
     All from the prior where there is no network, or one of other pixels. A parameter that the network does not have is
     spread over its prior.
     """
-    # A sequence that fills the box evenly: points 1 to n, the zeroth is its corner.
-    unit = qmc.Sobol(d=len(box), scramble=True, seed=seed).random(_power(n))[:n]
+    scramble: dict[str, Any] = {"seed": seed}  # SciPy 1.15 also calls it rng
+    unit = qmc.Sobol(d=len(box), scramble=True, **scramble).random(_power(n))[:n]
     theta = np.asarray(box.low) + box.widths * (0.02 + 0.96 * unit)
     if posterior is None or not same_pixels(posterior.wavelength, spectrum.wavelength):
         return theta

@@ -1,0 +1,103 @@
+"""What `kappaflow fit` leaves behind: fit.json, the fitted spectrum as ECSV, and the figure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kappaflow.parameters import INDEX, PARAMETERS, SPECIES
+from kappaflow.refinement.best_fit import BestFit
+from kappaflow.refinement.residuals import smooth_and_fine
+from kappaflow.storage import written_whole
+
+__all__ = ["fit_summary", "write_fit"]
+
+
+def fit_summary(best: BestFit, name: str) -> dict[str, Any]:
+    """Plain data of one fit."""
+    units = {p.name: p.unit for p in PARAMETERS}
+    rows = zip(best.names, best.theta, best.errors, strict=True)
+    meta = best.spectrum.meta
+    return {
+        "name": name,
+        "target": meta.get("target"),
+        "distance_pc": meta.get("distance_pc"),
+        "n": best.n,
+        "snr": best.spectrum.snr,
+        "chi2": best.chi2,
+        "chi2_over_n": best.chi2 / best.n,
+        "f": best.f,
+        "reduced_chi2_with_f": best.reduced_chi2,
+        "lists": dict(best.lists),
+        "parameters": {n: {"value": float(v), "laplace_error": float(e), "unit": units.get(n, "")} for n, v, e in rows},
+        "gains": [float(g) for g in best.gains],
+        "scale": best.scale,
+        "field": {s: [float(c) for c in row] for s, row in zip(SPECIES, _by_species(best), strict=True)},
+        "residuals": [band.as_dict() for band in best.residuals],
+        "combinations": [
+            {"lists": dict(mode.lists), "ln_density": mode.climb.value, "ln_evidence": mode.log_evidence, "weight": w}
+            for mode, w in zip(best.modes, best.weights.tolist(), strict=True)
+        ],
+        "starts": list(best.starts),
+        "covariance": best.covariance.tolist(),
+    }
+
+
+def _by_species(best: BestFit) -> np.ndarray:
+    return best.field.reshape(len(SPECIES), -1)
+
+
+def write_fit(best: BestFit, folder: Path, name: str) -> dict[str, Any]:
+    """Write fit.json, fit.ecsv, fit.png and fit.pdf into `folder`; return what the first holds."""
+    from kappaflow.plots import save_figure
+    from kappaflow.plots.fit_figures import best_fit as draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = fit_summary(best, name)
+    with written_whole(folder / "fit.json") as part:
+        part.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    spectrum = best.spectrum
+    smooth, _ = smooth_and_fine(spectrum.flux - best.flux, spectrum.mask)
+    _ecsv(best, folder / "fit.ecsv")
+    i = INDEX["C_O"]
+    title = (
+        f"{summary['target'] or name}   χ²/n {best.chi2 / best.n:.2f}, f {100 * best.f:.1f} %, "
+        f"C/O {best.theta[i]:.2f} ± {best.errors[i]:.2f}"
+    )
+    data = (spectrum.flux, spectrum.error, spectrum.mask)
+    field = _ln_factors(best) if best.field.any() else None
+    save_figure(draw(spectrum.wavelength, data, best.flux, smooth, field, title=title), folder / "fit")
+    return summary
+
+
+def _ln_factors(best: BestFit) -> np.ndarray:
+    """Ln of the factor on every species' opacity at the pixels, (species, p)."""
+    from kappaflow.tables.field_prior import fourier_basis
+    from kappaflow.tables.opacity import load_opacity
+
+    nu = load_opacity().nu
+    order = nu[[0, -1]]  # u of the basis runs from the first to the last point of the modelling grid
+    pixels = 1e4 / best.spectrum.wavelength
+    basis = fourier_basis(np.concatenate([order[:1], pixels, order[1:]]))[:, 1:-1]
+    return _by_species(best)[:, : len(basis)] @ basis
+
+
+def _ecsv(best: BestFit, path: Path) -> None:
+    from astropy.table import QTable
+    from astropy.units import Unit
+
+    s, unit = best.spectrum, Unit("mJy")
+    table = QTable(
+        {
+            "wavelength": s.wavelength * Unit("um"),
+            "flux": np.where(s.mask, s.flux, np.nan) * unit,
+            "unc": np.where(s.mask, s.error, np.nan) * unit,
+            "fit": best.flux * unit,
+        }
+    )
+    table.meta = {"scaled": "to 10 pc" if s.meta.get("scale_known") else "as observed"}
+    with written_whole(path) as part:
+        table.write(part, format="ascii.ecsv", overwrite=True)
