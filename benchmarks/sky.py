@@ -62,7 +62,8 @@ def row_of(name, arm, s):
 
 def bands_of(s):
     return "\n".join(
-        f"    {b['low']:.2f}-{b['high']:.2f} um  smooth {100 * b['smooth']:6.2f} % (noise {100 * b['smooth_noise']:5.2f})"
+        f"    {b['low']:.2f}-{b['high']:.2f} um"
+        f"  smooth {100 * b['smooth']:6.2f} % (noise {100 * b['smooth_noise']:5.2f})"
         f"  fine {100 * b['fine']:6.2f} % (noise {100 * b['fine_noise']:5.2f})  lag one {b['lag_one']:+.2f}"
         for b in s["residuals"]
     )

@@ -273,7 +273,7 @@ def best_modes(
         if best[choice] is top:
             return best[choice]
         joint = joints[choice][1]
-        start = Climb(top.z, float(joint(top.z[None])[0]))
+        start = Climb(top.z)
         return max(best[choice], _on(joint, start, settings.rounds[-1]), key=lambda c: c.value)
 
     modes = [Mode(joints[i][0], c, joints[i][1]) for i, c in enumerate(each(again, range(len(joints))))]
@@ -301,11 +301,11 @@ def _eased(joint: Joint, z: np.ndarray, steps: int) -> Climb:
     for f in (SCREEN, SCREEN / 3):
         lenient = replace(joint, coordinates=c.with_structure(f))
         start = c.moved(z, lenient.coordinates)
-        found = _on(lenient, Climb(start, float(lenient(start[None])[0])), steps)
+        found = _on(lenient, Climb(start), steps)
         z = lenient.coordinates.moved(found.z, c)
         if c.structure:
             z[c.places["structure"]] = c.at(lenient.coordinates.point(found.z).theta, f=f)[c.places["structure"]]
-    return _on(joint, Climb(z, float(joint(z[None])[0])), steps)
+    return _on(joint, Climb(z), steps)
 
 
 def _on(joint: Joint, start: Climb, steps: int) -> Climb:

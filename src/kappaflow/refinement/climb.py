@@ -21,7 +21,7 @@ class Climb:
     """Where a climb is: to be continued by another call."""
 
     z: np.ndarray
-    value: float
+    value: float = -np.inf  # ln density, once a step has been taken
     damping: float = 1e-2
     steps: int = 0
     converged: bool = False

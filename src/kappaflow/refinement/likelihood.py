@@ -30,6 +30,8 @@ __all__ = [
     "marginal_log_likelihood",
 ]
 
+LEAST = 8  # spectra computed at once
+
 
 class Predictor(Protocol):
     """Noise-free spectra on all pixels, and their derivatives."""
@@ -52,7 +54,9 @@ class ListedModel:
 
     def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
         """Spectra (b, p) [mJy at 10 pc]."""
-        return np.asarray(self.model(theta, field, np.array(self.lists)), float)
+        # One or two go as a batch of eight: another size would have to be compiled.
+        rows = np.arange(max(len(theta), LEAST)) % len(theta)
+        return np.asarray(self.model(theta[rows], field[rows], np.array(self.lists)), float)[: len(theta)]
 
     def derivatives(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the spectrum and its derivatives, by forward mode."""
