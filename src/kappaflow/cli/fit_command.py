@@ -58,7 +58,7 @@ def fit(
     lists: Annotated[list[str] | None, typer.Option(help="SPECIES=LIST; every combination if none.")] = None,
     field: Annotated[bool, typer.Option(help="Fit the opacity field.")] = True,
     structure: Annotated[bool, typer.Option(help="Fit the structure f.")] = True,
-    starts: Annotated[int, typer.Option(min=1, max=64, help="Starts per combination of line lists.")] = 3,
+    starts: Annotated[int, typer.Option(min=1, max=64, help="Draws of the networks to start from.")] = 8,
     seed: Annotated[int, typer.Option(help="Of the starts.")] = 0,
     merge: Annotated[bool, typer.Option("--merge", help="All FILEs are one object (NRS1 and NRS2, dithers).")] = False,
     wavelength_unit: Annotated[

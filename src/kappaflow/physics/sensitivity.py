@@ -1,9 +1,10 @@
-"""All derivatives of one spectrum with respect to its parameters and the coefficients of the opacity field.
+"""All derivatives of spectra with respect to their parameters and the coefficients of the opacity field.
 
-Forward mode, one tangent per atmospheric parameter and one per species, all through one walk of the table. Transfer is
-local in wavenumber: what a coefficient does to the emergent flux is what ln kappa of its species does, times the
-coefficient's basis function at the same wavenumber. So one tangent per species gives all its Fourier coefficients, and
-radius and velocities, which act after the atmosphere, need none.
+Transfer is local in wavenumber, so what one quantity of one layer does to the emergent flux is one number per layer and
+wavenumber: K = dF/d(optical depth), for all layers at once by one backward walk. With it the derivatives with respect
+to any parameter are sums over layers of K times what the parameter does to columns, temperatures and continuum there,
+which are small matrix products; and those with respect to the Fourier coefficients of a species are dF/d(ln kappa)
+times their basis functions at the same wavenumber. Radius and velocities act after the atmosphere.
 """
 
 from __future__ import annotations
@@ -12,69 +13,140 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kappaflow.parameters import INDEX
-from kappaflow.physics.emission import Tables, atmosphere, emergent_spectra, on_detector
+from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmosphere, line_weights, on_detector
+from kappaflow.physics.temperature import profile
+from kappaflow.physics.transfer import emergent_flux, planck
 
-__all__ = ["Sensitivity", "sensitivity"]
+__all__ = ["Sensitivity", "sensitivities"]
 
 AFTER = ("R", "v_r", "v_sin_i")  # act on the emergent flux
 NOWHERE = ("sigma_cal", "log_f")  # act on the noise
+INSIDE = tuple(i for name, i in INDEX.items() if name not in AFTER + NOWHERE)
 
 
 class Sensitivity(NamedTuple):
-    """A spectrum [mJy at 10 pc] and its derivatives."""
+    """Spectra [mJy at 10 pc] and their derivatives."""
 
-    flux: Array  # (pixel,)
-    theta: Array  # (parameter, pixel), per unit of each parameter
-    field: Array  # (species, coefficient, pixel)
+    flux: Array  # (batch, pixel)
+    theta: Array  # (batch, parameter, pixel), per unit of each parameter
+    field: Array  # (batch, species, coefficient, pixel)
 
 
-def sensitivity(
-    theta: Float[Array, " parameter"],
-    field: Float[Array, "species coefficient"],
+class _Column(NamedTuple):
+    """One column with its derivatives: `p` counts the parameters that act inside the atmosphere."""
+
+    air: Atmosphere
+    slopes: Array  # (species, layer, k): d weights / d temperature of the layer
+    temperature: Array  # (layer, p)
+    level_temperature: Array  # (level, p)
+    ln_column: Array  # (species, layer, p)
+    continuum: Array  # (layer, block, node, p)
+
+
+def sensitivities(
+    theta: Float[Array, "batch parameter"],
+    field: Float[Array, "batch species coefficient"],
     lists: Int[Array, " species"],
     tables: Tables,
 ) -> Sensitivity:
-    """Return the spectrum of `theta`, `field` and `lists` with all its derivatives (see `emission.spectrum`)."""
-    inside = jnp.array([i for name, i in INDEX.items() if name not in AFTER + NOWHERE])
-    modes = tables.lines.fourier.shape[1]
-    # The constant stands for all Fourier modes of its species; a coefficient past them goes by itself.
-    apart = jnp.array([0, *range(modes, field.shape[1])])
-
-    def emergent(some: Array, coefficients: Array) -> Float[Array, " nu"]:
-        air = atmosphere(theta.at[inside].set(some), lists, tables)
-        varied = field.at[:, apart].set(coefficients)
-        return emergent_spectra(jax.tree.map(lambda a: a[None], air), varied[None], lists, tables.lines)[0]
-
-    at = theta[inside], field[:, apart]
-    flux, of_theta, of_field = _pushed(emergent, at)
-    basis = jnp.moveaxis(tables.lines.fourier, 1, 0).reshape(modes, -1)
-    of_field = jnp.concatenate([of_field[:, :1] * basis, of_field[:, 1:]], axis=1)
-    rows = jnp.concatenate([flux[None], of_theta, of_field.reshape(-1, flux.size)])
-    pixels = on_detector(jnp.broadcast_to(theta, (len(rows), theta.size)), rows, tables)
-
-    def observed(some: Array) -> Float[Array, " pixel"]:
-        return on_detector(theta.at[after].set(some)[None], flux[None], tables)[0]
-
+    """Return the spectra of `theta`, `field` and `lists` with all their derivatives (see `emission.spectra`)."""
+    lines = tables.lines
+    column = jax.vmap(_column, in_axes=(0, None, None))(theta, lists, tables)
+    flux, of_theta, of_opacity = _emergent(column, field, lists, lines)
+    basis = jnp.moveaxis(lines.fourier, 1, 0).reshape(lines.fourier.shape[1], -1)
+    of_field = of_opacity[:, :, None] * basis  # batch, species, coefficient, nu
+    batch, points = flux.shape
+    rows = jnp.concatenate([flux[:, None], of_theta, of_field.reshape(batch, -1, points)], axis=1)
+    every = jnp.repeat(theta, rows.shape[1], axis=0)
+    pixels = on_detector(every, rows.reshape(-1, points), tables).reshape(*rows.shape[:2], -1)
     after = jnp.array([INDEX[name] for name in AFTER])
-    outside = jax.jacfwd(observed)(theta[after])  # (pixel, 3)
-    d_theta = jnp.zeros((theta.size, pixels.shape[1])).at[inside].set(pixels[1 : 1 + inside.size])
-    d_field = pixels[1 + inside.size :].reshape(*field.shape, -1)
-    return Sensitivity(pixels[0], d_theta.at[after].set(outside.T), d_field)
+
+    def observed(some: Array, row: Array, spectrum: Array) -> Float[Array, " pixel"]:
+        return on_detector(row.at[after].set(some)[None], spectrum[None], tables)[0]
+
+    outside = jax.vmap(jax.jacfwd(observed))(theta[:, after], theta, flux)  # batch, pixel, 3
+    d_theta = jnp.zeros((*theta.shape, pixels.shape[-1]), pixels.dtype)
+    d_theta = d_theta.at[:, jnp.array(INSIDE)].set(pixels[:, 1 : 1 + len(INSIDE)])
+    d_theta = d_theta.at[:, after].set(jnp.moveaxis(outside, 2, 1))
+    return Sensitivity(pixels[:, 0], d_theta, pixels[:, 1 + len(INSIDE) :].reshape(*field.shape, -1))
 
 
-def _pushed(function: object, at: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """Value (n,) of `function` at two arrays (a,) and (s, c), and its derivatives (a, n) and (s, c, n).
+def _column(theta: Float[Array, " parameter"], lists: Int[Array, " species"], tables: Tables) -> _Column:
+    """One column, and what every parameter does to it."""
+    inside = jnp.array(INSIDE)
 
-    One batch of tangents shares the value: what is computed again per tangent is linear.
-    """
-    sizes = [x.size for x in at]
+    def varied(some: Array) -> tuple[Array, ...]:
+        row = theta.at[inside].set(some)
+        air = atmosphere(row, lists, tables)
+        return _temperature(row, tables), air.level_temperature, air.ln_column, air.continuum
 
-    def push(tangent: Array) -> tuple[Array, Array]:
-        parts = tangent[: sizes[0]], tangent[sizes[0] :].reshape(at[1].shape)
-        return jax.jvp(function, at, parts)  # type: ignore[arg-type]
+    def weights(temperature: Array) -> Array:
+        return line_weights(tables.lines, temperature, lists)
 
-    value, tangents = jax.vmap(push, out_axes=(None, 0))(jnp.eye(sum(sizes), dtype=at[0].dtype))
-    return value, tangents[: sizes[0]], tangents[sizes[0] :].reshape(*at[1].shape, -1)
+    temperature = _temperature(theta, tables)
+    # Each layer's weights depend on its own temperature only: one tangent serves all layers.
+    _, slopes = jax.jvp(weights, (temperature,), (jnp.ones_like(temperature),))
+    return _Column(atmosphere(theta, lists, tables), slopes, *jax.jacfwd(varied)(theta[inside]))
+
+
+def _temperature(theta: Float[Array, " parameter"], tables: Tables) -> Float[Array, " layer"]:
+    return profile(theta[INDEX["T1"] : INDEX["T5"] + 1], tables.layers.at_layer)
+
+
+def _emergent(
+    column: _Column, field: Float[Array, "batch species coefficient"], lists: Int[Array, " species"], lines: LineTables
+) -> tuple[Float[Array, "batch nu"], Float[Array, "batch p nu"], Float[Array, "batch species nu"]]:
+    """Emergent flux of a batch of columns, and its derivatives by the parameters and by ln kappa of each species."""
+    rows = lines.first + lists
+    air, batch = column.air, field.shape[0]
+    # Weights and their slopes go through the table together: layer, species, 2 batch, k.
+    both = jnp.concatenate([jnp.moveaxis(w, 0, 2) for w in (air.weights, column.slopes)], axis=2)
+    per_layer = jnp.moveaxis(both, 1, 0), jnp.moveaxis(air.ln_column, (2, 1), (0, 1))
+    coefficients = jnp.moveaxis(field, 0, 1)
+    warming = jnp.moveaxis(column.level_temperature, 1, 0)  # level, batch, p
+
+    def block(of_block: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+        basis, fourier, nodes, continuum, d_continuum = of_block
+        ln_field = jnp.einsum("sbc,cn->sbn", coefficients, fourier, precision="highest")
+
+        def layer(_: None, here: tuple[Array, ...]) -> tuple[None, tuple[Array, Array]]:
+            table, g, ln_column = here
+            depths, warm = [], jnp.zeros(())
+            for s in range(field.shape[1]):
+                product = _dot(g[s], table[rows[s]])
+                depths.append(jnp.exp(product[:batch] + ln_field[s] + ln_column[s][:, None]))
+                warm = warm + depths[-1] * product[batch:]
+            return None, (jnp.stack(depths), warm)
+
+        _, (depth, warm) = lax.scan(layer, None, (basis, *per_layer))  # layer, (species,) batch, point
+        temperature = jnp.moveaxis(air.level_temperature, 1, 0)  # level, batch
+        source, d_source = jax.jvp(lambda t: planck(nodes, t), (temperature,), (jnp.ones_like(temperature),))
+        dtau = depth.sum(axis=1) + _dot(continuum, lines.between)
+        flux, back = jax.vjp(emergent_flux, dtau, _dot(source, lines.between))
+        k, of_source = back(jnp.ones_like(flux))
+        of_ln_depth = k[:, None] * depth  # layer, species, batch, point
+        of_theta = (
+            _einsum("lsbn,bslp->bpn", of_ln_depth, column.ln_column)
+            + _einsum("lbn,blp->bpn", k * warm, column.temperature)
+            + _einsum("vbn,vbp->bpn", of_source * _dot(d_source, lines.between), warming)
+            + _einsum("bjpn,jn->bpn", _einsum("lbn,lbjp->bjpn", k, d_continuum), lines.between)
+        )
+        return flux, of_theta, jnp.moveaxis(of_ln_depth.sum(axis=0), 1, 0)
+
+    continuum = jnp.moveaxis(air.continuum, (2, 1), (0, 1))  # block, layer, batch, node
+    d_continuum = jnp.moveaxis(column.continuum, (2, 1), (0, 1))  # block, layer, batch, node, p
+    found = lax.map(block, (lines.basis, lines.fourier, lines.nodes, continuum, d_continuum))
+    flux, of_theta, of_opacity = (jnp.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in found)
+    return flux, of_theta, of_opacity
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.dot(a, b, precision="highest")
+
+
+def _einsum(how: str, a: Array, b: Array) -> Array:
+    return jnp.einsum(how, a, b, precision="highest")

@@ -1,7 +1,7 @@
 """The best fit of a spectrum: all parameters, coefficients of the opacity field, gains and structure at once.
 
-Several starts from the network's draws, all line-list combinations; a start's first steps are taken with a structure
-of a tenth of the flux, which smooths away the side valleys, and the worse half is dropped twice.
+Several starts from the network's draws take their first steps with the base lists and a structure of a tenth of the
+flux, which smooths away side valleys; the best go on with every combination of line lists and the errors as they are.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates, Point
-from kappaflow.refinement.likelihood import Joint, ListedModel, Observation
+from kappaflow.refinement.likelihood import TOGETHER, Joint, ListedModel, Observation
 from kappaflow.refinement.residuals import BandResidual, band_residuals
 from kappaflow.refinement.starts import SCREEN, candidates, screened
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Box
 
 __all__ = ["BestFit", "FitSettings", "Mode", "best_modes", "fit"]
+
+EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,10 @@ class FitSettings:
 
     field: bool = True  # the opacity field; otherwise the lists are taken as they are
     structure: bool = True  # f of s^2 = sigma^2 + (f F)^2; otherwise 0
-    starts: int = 3  # per combination of line lists
+    starts: int = 8
     screened: int = 64  # draws among which they are chosen
-    rounds: tuple[int, ...] = (6, 12, 60)  # steps, after each of which but the last the worse half is dropped
+    kept: int = 2  # starts that go on, with every combination of line lists
+    steps: tuple[int, int, int] = (6, 10, 50)  # per easing, with every combination, and of the best at most
     seed: int = 0
 
 
@@ -57,10 +60,9 @@ class Mode:
     @cached_property
     def covariance(self) -> np.ndarray:
         """Of all coordinates z, by Laplace's approximation, (k, k)."""
-        information = self.climb.information
-        if information is None:
-            information = self.joint.expand(self.climb.z).information
-        return np.linalg.inv(information)
+        here = self.climb.here
+        assert here is not None
+        return np.linalg.inv(here.information)
 
     @property
     def log_evidence(self) -> float:
@@ -229,12 +231,10 @@ def _defaults(posterior: Any, model: Any) -> tuple[Any, Any]:
 
 @dataclass(eq=False)
 class _Run:
-    """One start on its way."""
+    """One start on its way with one combination of line lists."""
 
     choice: int
     climb: Climb
-    first: float
-    dropped: bool = False
 
 
 def best_modes(
@@ -242,71 +242,83 @@ def best_modes(
 ) -> tuple[tuple[Mode, ...], tuple[dict[str, Any], ...]]:
     """Climb from the best of `theta` (n, D) in each of `joints` (lists, density); the best mode of each, best first.
 
-    Where a combination ends below another by more than its own lists explain, it is started again from the other's
-    mode: a side valley of one is seldom one of all.
+    At the end every combination is also started from the best mode of all: a side valley of one is seldom one of all.
     """
-    workers = os.cpu_count() or 1
-
-    def each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(function, items))
-
-    def begin(choice: int) -> list[_Run]:
-        joint = joints[choice][1]
-        found = [_eased(joint, z, settings.rounds[0]) for z in screened(joint, theta, settings.starts)]
-        return [_Run(choice, c, c.value) for c in found]
-
-    def further(job: tuple[_Run, int]) -> None:
-        run, steps = job
-        run.climb = _on(joints[run.choice][1], run.climb, steps)
-
-    runs = [run for some in each(begin, range(len(joints))) for run in some]
-    for steps in settings.rounds[1:]:
-        for choice in range(len(joints)):
-            _drop_worse_half([run for run in runs if run.choice == choice and not run.dropped])
-        left = [(run, steps) for run in runs if not run.dropped and not run.climb.converged]
-        each(further, left)
-    best = [max((r for r in runs if r.choice == i), key=lambda r: r.climb.value).climb for i in range(len(joints))]
-    top = max(best, key=lambda c: c.value)
-
-    def again(choice: int) -> Climb:
-        if best[choice] is top:
-            return best[choice]
-        joint = joints[choice][1]
-        start = Climb(top.z)
-        return max(best[choice], _on(joint, start, settings.rounds[-1]), key=lambda c: c.value)
-
-    modes = [Mode(joints[i][0], c, joints[i][1]) for i, c in enumerate(each(again, range(len(joints))))]
-    records = tuple(
-        {
-            "lists": dict(joints[r.choice][0]),
-            "steps": r.climb.steps,
-            "ln_density": r.climb.value,
-            "converged": r.climb.converged,
-            "dropped": r.dropped,
-        }
-        for r in runs
-    )
-    return tuple(sorted(modes, key=lambda mode: -mode.climb.value)), records
+    easing, together, alone = settings.steps
+    first = joints[0][1]
+    begun = _eased(first, screened(first, theta, settings.starts), easing)
+    begun.sort(key=lambda c: -c.value)
+    seeds = [_restarted(first.coordinates, c) for c in begun[: settings.kept]]
+    runs = [_Run(i, seed) for i in range(len(joints)) for seed in seeds]
+    _advance(joints, runs, together)
+    best = [_best(runs, i) for i in range(len(joints))]
+    _advance(joints, best, alone)
+    top = max(best, key=lambda run: run.climb.value)
+    again = [_Run(run.choice, Climb(top.climb.z)) for run in best if run is not top]
+    _advance(joints, again, alone)
+    modes = [Mode(joints[i][0], _best(best + again, i).climb, joints[i][1]) for i in range(len(joints))]
+    records = [_record("eased", joints[0][0], climb) for climb in begun]
+    records += [_record("kept", joints[run.choice][0], run.climb) for run in runs]
+    records += [_record("from the best", joints[run.choice][0], run.climb) for run in again]
+    return tuple(sorted(modes, key=lambda mode: -mode.climb.value)), tuple(records)
 
 
-def _drop_worse_half(runs: list[_Run]) -> None:
-    for run in sorted(runs, key=lambda r: -r.climb.value)[max(1, -(-len(runs) // 2)) :]:
-        run.dropped = True
+def _best(runs: Sequence[_Run], choice: int) -> _Run:
+    return max((run for run in runs if run.choice == choice), key=lambda run: run.climb.value)
 
 
-def _eased(joint: Joint, z: np.ndarray, steps: int) -> Climb:
-    """First steps with the structure held at a tenth of the flux, then at a third of that, then as asked."""
-    c = joint.coordinates
-    for f in (SCREEN, SCREEN / 3):
-        lenient = replace(joint, coordinates=c.with_structure(f))
-        start = c.moved(z, lenient.coordinates)
-        found = _on(lenient, Climb(start), steps)
-        z = lenient.coordinates.moved(found.z, c)
-        if c.structure:
-            z[c.places["structure"]] = c.at(lenient.coordinates.point(found.z).theta, f=f)[c.places["structure"]]
-    return _on(joint, Climb(z), steps)
+def _record(stage: str, lists: Mapping[str, str], climb: Climb) -> dict[str, Any]:
+    return {
+        "stage": stage,
+        "lists": dict(lists),
+        "steps": climb.steps,
+        "ln_density": climb.value,
+        "converged": climb.converged,
+    }
 
 
-def _on(joint: Joint, start: Climb, steps: int) -> Climb:
-    return climb(joint, joint.expand, start, steps=steps, inside=joint.coordinates.inside)
+def _advance(joints: Sequence[tuple[Mapping[str, str], Joint]], runs: Sequence[_Run], steps: int) -> None:
+    """Let every one of `runs` climb on; a thread per combination of line lists."""
+    groups = [group for i in range(len(joints)) if (group := [run for run in runs if run.choice == i])]
+
+    def go(group: list[_Run]) -> None:
+        joint = joints[group[0].choice][1]
+        for run, climbed in zip(group, _on(joint, [run.climb for run in group], steps), strict=True):
+            run.climb = climbed
+
+    _in_threads(go, groups)
+
+
+def _in_threads(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(function, items))
+
+
+def _eased(joint: Joint, starts: list[np.ndarray], steps: int) -> list[Climb]:
+    """First steps with the structure held at a tenth of the flux, then at a third of that; a batch per thread."""
+
+    def ease(some: list[np.ndarray]) -> list[Climb]:
+        climbs = [Climb(z) for z in some]
+        for f in EASING:
+            lenient = replace(joint, coordinates=joint.coordinates.with_structure(f))
+            climbs = _on(lenient, [Climb(c.z) for c in climbs], steps)
+        return climbs
+
+    held = joint.coordinates.with_structure(EASING[0])
+    moved = [joint.coordinates.moved(z, held) for z in starts]
+    groups = [moved[i : i + TOGETHER] for i in range(0, len(moved), TOGETHER)]
+    return [climb for group in _in_threads(ease, groups) for climb in group]
+
+
+def _restarted(coordinates: Coordinates, eased: Climb) -> Climb:
+    """Return a start in `coordinates` from where the easing ended, with the structure that it allowed."""
+    held = coordinates.with_structure(EASING[-1])
+    z = held.moved(eased.z, coordinates)
+    if coordinates.structure:
+        place = coordinates.places["structure"]
+        z[place] = coordinates.at(coordinates.point(z).theta, f=EASING[-1])[place]
+    return Climb(z)
+
+
+def _on(joint: Joint, starts: list[Climb], steps: int) -> list[Climb]:
+    return climb(joint.expand, starts, steps=steps, inside=joint.coordinates.inside)

@@ -1,9 +1,9 @@
-"""Levenberg and Marquardt's way to a maximum, with several dampings tried at once."""
+"""Levenberg and Marquardt's way to a maximum, for several starts in step: their expansions are computed together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from kappaflow.refinement.likelihood import Expansion
 
 __all__ = ["Climb", "climb"]
 
-DAMPINGS = 4.0 ** np.arange(-4, 4)  # around the last that worked: one batch of spectra
 LARGEST = 1.5  # of a step in any coordinate
-HOPELESS = 1e7  # damping
+HOPELESS = 1e9  # damping
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,58 +20,76 @@ class Climb:
     """Where a climb is: to be continued by another call."""
 
     z: np.ndarray
-    value: float = -np.inf  # ln density, once a step has been taken
-    damping: float = 1e-2
+    here: Expansion | None = None  # about z, once a step has been taken
+    damping: float = 1e-2  # of the information's diagonal
+    growth: float = 4.0  # of the damping at the next step that fails
     steps: int = 0
     converged: bool = False
-    information: np.ndarray | None = None  # at z, once converged
+
+    @property
+    def value(self) -> float:
+        """Ln density."""
+        return -np.inf if self.here is None else self.here.value
 
 
 def climb(
-    density: Callable[[np.ndarray], np.ndarray],
-    expand: Callable[[np.ndarray], Expansion],
-    start: Climb,
+    expand: Callable[[np.ndarray], list[Expansion]],
+    starts: Sequence[Climb],
     *,
     steps: int,
     tolerance: float = 0.02,
     inside: Callable[[np.ndarray], np.ndarray] = np.asarray,
-) -> Climb:
-    """Take at most `steps` steps uphill.
+) -> list[Climb]:
+    """Take at most `steps` steps uphill from every start.
 
     Parameters
     ----------
-    density : ln density (b,) of points (b, k)
-    expand : value, gradient and a positive definite information matrix at a point (k,)
-    start : where to begin
-    steps : at most
-    tolerance : a step that gains, and expects to gain, less than this ends the climb
-    inside : draws points (b, k) into the region where the density is meant
+    expand : value, gradient and a positive definite information matrix at points (b, k)
+    starts : where to begin
+    steps : at most; each is one expansion, taken or not
+    tolerance : a step that gains, and a full step that expects to gain, less than this ends the climb
+    inside : draws points (k,) into the region where the density is meant
     """
-    z, damping, value = start.z, start.damping, start.value
-    for step in range(steps):
-        here = expand(z)
-        value = here.value
-        tried = damping * DAMPINGS
-        shifts = np.stack([_step(here, d) for d in tried])
-        points = inside(z + shifts)
-        values = density(points)
-        best = int(np.nanargmax(np.where(np.isfinite(values), values, -np.inf)))
-        gain = values[best] - value
-        newton = _step(here, 0.0)
-        expected = 0.5 * float(newton @ here.gradient)
-        if not gain > 0:
-            if expected < tolerance or damping > HOPELESS:
-                return Climb(z, value, damping, start.steps + step + 1, True, here.information)
-            damping *= DAMPINGS[-1] / DAMPINGS[0]
-            continue
-        z, value, damping = points[best], float(values[best]), max(float(tried[best]), 1e-8)
-        if gain < tolerance and expected < 10 * tolerance:
-            return Climb(z, value, damping, start.steps + step + 1, True, expand(z).information)
-    return Climb(z, value, damping, start.steps + steps, False)
+    runs = list(starts)
+    fresh = [i for i, run in enumerate(runs) if run.here is None]
+    if fresh:
+        for i, here in zip(fresh, expand(np.stack([runs[i].z for i in fresh])), strict=True):
+            runs[i] = replace(runs[i], here=here)
+    for _ in range(steps):
+        active = [i for i, run in enumerate(runs) if not run.converged]
+        if not active:
+            break
+        tried = [inside(runs[i].z + _step(runs[i])) for i in active]
+        for i, z, there in zip(active, tried, expand(np.stack(tried)), strict=True):
+            runs[i] = _judged(runs[i], z, there, tolerance)
+    return runs
 
 
-def _step(here: Expansion, damping: float) -> np.ndarray:
+def _judged(run: Climb, z: np.ndarray, there: Expansion, tolerance: float) -> Climb:
+    """Take the step to `z`, or stay and damp more (Nielsen 1999: the damping follows how well a step was foreseen)."""
+    here = run.here
+    assert here is not None
+    steps, shift = run.steps + 1, z - run.z
+    gain = there.value - here.value
+    if not (np.isfinite(gain) and gain > 0):
+        done = _newton_gain(here) < tolerance or run.damping > HOPELESS
+        return replace(run, damping=run.damping * run.growth, growth=2 * run.growth, steps=steps, converged=done)
+    foreseen = float(shift @ here.gradient - 0.5 * shift @ here.information @ shift)
+    ratio = min(gain / max(foreseen, 1e-300), 2.0)
+    damping = max(run.damping * max(0.1, 1 - (2 * ratio - 1) ** 3), 1e-9)
+    done = gain < tolerance and _newton_gain(there) < tolerance
+    return Climb(z, there, damping, 4.0, steps, done)
+
+
+def _newton_gain(here: Expansion) -> float:
+    """Return what a full step would gain, were the density quadratic."""
+    return 0.5 * float(here.gradient @ np.linalg.solve(here.information, here.gradient))
+
+
+def _step(run: Climb) -> np.ndarray:
     """Solve the damped equations; no coordinate moves by more than LARGEST."""
-    diagonal = np.diag(here.information)
-    shift = np.linalg.solve(here.information + damping * np.diag(diagonal), here.gradient)
+    here = run.here
+    assert here is not None
+    damped = here.information + run.damping * np.diag(np.diag(here.information))
+    shift = np.linalg.solve(damped, here.gradient)
     return shift * min(1.0, LARGEST / max(np.abs(shift).max(), 1e-12))

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 LEAST = 8  # spectra computed at once
+TOGETHER = 4  # spectra whose derivatives are: they share one reading of the opacity table
 
 
 class Predictor(Protocol):
@@ -41,7 +42,7 @@ class Predictor(Protocol):
         ...
 
     def derivatives(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Spectrum (p,) and its derivatives (D, p) and (K, p), of `theta` (D,) and `field` (K,)."""
+        """Spectra (b, p) and their derivatives (b, D, p) and (b, K, p), of `theta` (b, D) and `field` (b, K)."""
         ...
 
 
@@ -59,21 +60,28 @@ class ListedModel:
         return np.asarray(self.model(theta[rows], field[rows], np.array(self.lists)), float)[: len(theta)]
 
     def derivatives(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the spectrum and its derivatives, by forward mode."""
-        coefficients = np.asarray(field, np.float32).reshape(len(self.lists), -1)
+        """Spectra and all their derivatives, in batches of one or of four."""
+        size = 1 if len(theta) == 1 else TOGETHER
+        parts = [self._derivatives(theta[i : i + size], field[i : i + size], size) for i in range(0, len(theta), size)]
+        flux, of_theta, of_field = (np.concatenate(some) for some in zip(*parts, strict=True))
+        return flux, of_theta, of_field
+
+    def _derivatives(self, theta: np.ndarray, field: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
+        rows = np.arange(size) % len(theta)
+        coefficients = np.asarray(field, np.float32)[rows].reshape(size, len(self.lists), -1)
         lists = np.array(self.lists, np.int32)
-        found = _compiled()(np.asarray(theta, np.float32), coefficients, lists, self.model.tables)
-        flux, of_theta, of_field = (np.asarray(a, float) for a in found)
-        return flux, of_theta, of_field.reshape(-1, flux.size)
+        found = _compiled()(np.asarray(theta, np.float32)[rows], coefficients, lists, self.model.tables)
+        flux, of_theta, of_field = (np.asarray(a, float)[: len(theta)] for a in found)
+        return flux, of_theta, of_field.reshape(len(theta), -1, flux.shape[-1])
 
 
 @cache
 def _compiled() -> Any:
     import jax
 
-    from kappaflow.physics.sensitivity import sensitivity
+    from kappaflow.physics.sensitivity import sensitivities
 
-    return jax.jit(sensitivity)
+    return jax.jit(sensitivities)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,31 +161,36 @@ class Joint:
         """Variance (n,) of the noise about a noise-free spectrum `flux` (n,)."""
         return self.data.error**2 + (point.f * flux) ** 2
 
-    def expand(self, z: np.ndarray) -> Expansion:
-        """Expand about z (k,): the information is Fisher's, of mean and variance, plus the prior's."""
-        point = self.coordinates.point(z)
-        flux, d_flux, d_mean = self._derivatives(point)
+    def expand(self, z: np.ndarray) -> list[Expansion]:
+        """Expand about each of z (b, k): the information is Fisher's, of mean and variance, plus the prior's."""
+        points = [self.coordinates.point(row) for row in z]
+        made = self.predictor.derivatives(np.stack([p.theta for p in points]), np.stack([p.field for p in points]))
+        return [self._expanded(*row) for row in zip(z, points, *made, strict=True)]
+
+    def _expanded(self, z: np.ndarray, point: Point, *made: np.ndarray) -> Expansion:
+        where, prior = self.coordinates.places, self.coordinates.precision
+        flux, d_flux, d_mean = self._derivatives(
+            point, *(a[..., self.data.good] * np.exp(point.ln_scale) for a in made)
+        )
         mean, variance = self.predicted(point, flux), self.variance(point, flux)
         residual = self.data.flux - mean
         d_ln_variance = 2 * point.f**2 * flux / variance * d_flux
-        d_ln_variance[self.coordinates.places["structure"]] = 2 * (point.f * flux) ** 2 / variance * point.ln_f_slope
-        prior = self.coordinates.precision
+        d_ln_variance[where["structure"]] = 2 * (point.f * flux) ** 2 / variance * point.ln_f_slope
         white = d_mean / np.sqrt(variance)
         value = log_likelihood(residual, variance) - 0.5 * (prior * z**2).sum()
         gradient = d_mean @ (residual / variance) + 0.5 * d_ln_variance @ (residual**2 / variance - 1) - prior * z
         information = white @ white.T + 0.5 * d_ln_variance @ d_ln_variance.T + np.diag(prior)
         return Expansion(float(value), gradient, information)
 
-    def _derivatives(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _derivatives(
+        self, point: Point, flux: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Noise-free spectrum (n,), its derivatives (k, n) and those of the mean, all with respect to z."""
         where, data = self.coordinates.places, self.data
-        flux, of_theta, of_field = (a[..., data.good] for a in self.predictor.derivatives(point.theta, point.field))
-        flux = flux * np.exp(point.ln_scale)
-        d_flux = np.zeros((self.coordinates.size, flux.size))
         free, varied = self.coordinates.free, self.coordinates.varied
-        d_flux[where["theta"]] = of_theta[free] * point.slope[free, None] * np.exp(point.ln_scale)
-        sigma = np.asarray(self.coordinates.sigma)[varied, None]
-        d_flux[where["field"]] = of_field[varied] * sigma * np.exp(point.ln_scale)
+        d_flux = np.zeros((self.coordinates.size, flux.size))
+        d_flux[where["theta"]] = of_theta[free] * point.slope[free, None]
+        d_flux[where["field"]] = of_field[varied] * np.asarray(self.coordinates.sigma)[varied, None]
         d_flux[where["scale"]] = flux
         d_mean = self.predicted(point, d_flux)
         d_mean[where["gains"]] += gain_basis(data, point, flux)
@@ -207,7 +220,8 @@ class Marginal:
         self.joint = joint
         self.at = joint.coordinates.point(z)
         c = joint.coordinates
-        flux, _, of_field = joint.predictor.derivatives(self.at.theta, self.at.field)
+        made = joint.predictor.derivatives(self.at.theta[None], self.at.field[None])
+        flux, of_field = made[0][0], made[2][0]
         sigma = np.asarray(c.sigma)[c.varied]
         self.coefficients = self.at.field[c.varied] / sigma
         self.log_basis = (of_field[c.varied] * sigma[:, None] / flux)[:, joint.data.good]

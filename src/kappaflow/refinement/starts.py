@@ -10,7 +10,7 @@ from scipy.stats import qmc
 from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.coordinates import Coordinates
-from kappaflow.refinement.likelihood import Joint
+from kappaflow.refinement.likelihood import Joint, log_likelihood
 from kappaflow.spectra import Box, same_pixels
 
 __all__ = ["candidates", "screened"]
@@ -47,14 +47,15 @@ def screened(joint: Joint, theta: np.ndarray, count: int) -> list[np.ndarray]:
 
     The flux scale of each is fitted: with a known distance by its radius, else by the free scale.
     """
-    c = joint.coordinates
+    c, data = joint.coordinates, joint.data
     if count < 1:
         raise UserError(f"starts: {count}; expected at least 1")
-    scale = _scales(joint, theta)
-    theta, ln_scale = _rescaled(c, theta, scale)
+    made = joint.predictor(theta, np.zeros((len(theta), np.size(c.sigma))))[:, data.good]
+    scale = _scales(made, joint)
+    theta, ln_scale, scale = _rescaled(c, theta, scale)
+    made = made * scale[:, None]
+    value = log_likelihood(data.flux - made, data.error**2 + (SCREEN * made) ** 2)
     z = np.stack([c.at(row, f=SCREEN, ln_scale=s) for row, s in zip(theta, ln_scale, strict=True)])
-    lenient = Joint(joint.data, joint.predictor, c.with_structure(SCREEN))
-    value = lenient(np.stack([c.moved(row, lenient.coordinates) for row in z]))
     order = np.argsort(-value)[: SHORT_LIST * count]
     chosen = [int(order[0])]
     where = z[:, c.places["theta"]]
@@ -64,19 +65,21 @@ def screened(joint: Joint, theta: np.ndarray, count: int) -> list[np.ndarray]:
     return [z[i] for i in chosen]
 
 
-def _scales(joint: Joint, theta: np.ndarray) -> np.ndarray:
-    """Factors (n,) that bring the spectra of `theta` closest to the data."""
-    made = joint.predictor(theta, np.zeros((len(theta), np.size(joint.coordinates.sigma))))[:, joint.data.good]
+def _scales(made: np.ndarray, joint: Joint) -> np.ndarray:
+    """Factors (n,) that bring the spectra `made` (n, p) closest to the data."""
     weight = 1 / (joint.data.error**2 + (SCREEN * joint.data.flux) ** 2)
     factor = (made * joint.data.flux * weight).sum(axis=1) / (made**2 * weight).sum(axis=1)
     return np.maximum(factor, 1e-12)
 
 
-def _rescaled(c: Coordinates, theta: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parameters whose radius makes the spectra `scale` times brighter, or the ln of the free scale that does."""
+def _rescaled(c: Coordinates, theta: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parameters whose radius makes the spectra brighter by `scale`, or ln of the free scale; and what was possible."""
     if c.scale_free or "R" not in c.box.names:
-        return theta, np.log(scale) if c.scale_free else np.zeros(len(theta))
+        scale = scale if c.scale_free else np.ones(len(theta))
+        return theta, np.log(scale), scale
     i = c.box.names.index("R")
+    radius = np.clip(theta[:, i] * np.sqrt(scale), c.box.low[i], c.box.high[i])
+    scale = (radius / theta[:, i]) ** 2
     theta = theta.copy()
-    theta[:, i] = np.clip(theta[:, i] * np.sqrt(scale), c.box.low[i], c.box.high[i])
-    return theta, np.zeros(len(theta))
+    theta[:, i] = radius
+    return theta, np.zeros(len(theta)), scale
