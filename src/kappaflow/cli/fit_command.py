@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kappaflow.cli.retrieve_command import object_names
 from kappaflow.errors import UserError
 
 __all__ = ["parsed_lists", "register"]
@@ -77,6 +76,7 @@ def fit(
     from kappaflow.refinement import FitSettings
     from kappaflow.refinement import fit as best_fit
     from kappaflow.report.fit_files import write_fit
+    from kappaflow.retrieval.retriever import name_objects
 
     chosen = parsed_lists(lists)
     posterior = Posterior.load()
@@ -86,7 +86,7 @@ def fit(
     settings = FitSettings(field=field, structure=structure, starts=starts, seed=seed)
     found, failed = [], False
     with progress("fitting", len(files), unit="spectra") as advance:
-        for name, group in object_names(files, merge):
+        for name, group in name_objects([files] if merge else [[file] for file in files]):
             try:
                 native = read_spectrum(*group, wavelength_unit=wavelength_unit, flux_unit=flux_unit)
                 best = best_fit(
