@@ -23,7 +23,6 @@ from kappaflow.observe import read_spectrum
 from kappaflow.plots import save_figure
 from kappaflow.plots.fit_figures import fits_gallery
 from kappaflow.refinement import FitSettings, fit
-from kappaflow.refinement.residuals import smooth_and_fine
 from kappaflow.report.fit_files import fit_summary
 from kappaflow.storage import written_whole
 
@@ -88,9 +87,8 @@ def run(given):
                     spectrum, distance=distance, lists=lists, model=model, posterior=posterior, settings=settings
                 )
                 data = best.spectrum
-                smooth, _ = smooth_and_fine(data.flux - best.flux, data.mask)
                 kept[key] = fit_summary(best, name) | {"seconds": time.time() - began}
-                kept[key]["ratio"] = np.nan_to_num(smooth / best.flux).tolist()
+                kept[key]["ratio"] = np.nan_to_num(best.smooth / best.flux).tolist()
                 kept[key]["data"] = [np.where(data.mask, a, 0).tolist() for a in (data.flux, data.error, data.mask)]
                 if given.out:
                     with written_whole(given.out) as part:

@@ -13,10 +13,10 @@ import kappaflow as kf
 from kappaflow.cli import app
 from kappaflow.cli.fit_command import parsed_lists
 from kappaflow.errors import UserError
-from kappaflow.model.forward import assemble
+from kappaflow.model import ForwardModel
+from kappaflow.model.prepare import prepare, prepare_cia
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import COEFFICIENTS, INDEX, SPECIES
-from kappaflow.physics.continuum import CIATable
 from kappaflow.physics.emission import spectra
 from kappaflow.physics.sensitivity import sensitivities
 from kappaflow.presets import preset
@@ -33,7 +33,8 @@ SIZES = preset("tiny").model_copy(update={"stride": 1})
 
 @pytest.fixture(scope="module")
 def model():
-    return assemble(opacity_table(), chemistry_table(SIZES.layers), CIATable(**load_cia().arrays()), SIZES)
+    chemistry = chemistry_table(SIZES.layers)
+    return ForwardModel.of(prepare(opacity_table(), chemistry, prepare_cia(load_cia()), SIZES, (1.0, 0.0)))
 
 
 def observed(model, seed, snr=60.0, theta=THETA):

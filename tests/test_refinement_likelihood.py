@@ -102,12 +102,27 @@ def test_the_gradient_is_that_of_the_density_in_every_coordinate():
         Coordinates(BOX, SIGMA, structure=True, scale_free=True),
     )
     z = 0.5 * rng.standard_normal(joint.coordinates.size)
-    (here,) = joint.expand(z[None])
+    (here,) = joint.expand(z[None], settle=False)
     assert here.value == pytest.approx(joint(z[None])[0])
     step = 1e-4 * np.eye(z.size)
     differences = (joint(z + step) - joint(z - step)) / 2e-4
     np.testing.assert_allclose(here.gradient, differences, rtol=1e-4, atol=1e-4)
     assert np.linalg.eigvalsh(here.information).min() > 0
+
+
+def test_settled_gains_are_the_best_given_the_rest():
+    rng = np.random.default_rng(4)
+    data = observation(2.5 + 0.3 * rng.standard_normal(PIXELS), np.full(PIXELS, 0.1))
+    joint = Joint(data, Curved(), Coordinates(BOX, SIGMA))
+    z = 0.5 * rng.standard_normal(joint.coordinates.size)
+    (here,) = joint.expand(z[None])
+    place = joint.coordinates.places["gains"]
+    assert not np.allclose(here.z[place], z[place])
+    np.testing.assert_allclose(
+        np.delete(here.z, range(place.start, place.stop)), np.delete(z, range(place.start, place.stop))
+    )
+    np.testing.assert_allclose(here.gradient[place], 0, atol=1e-8)
+    assert here.value > joint(z[None])[0]
 
 
 def test_the_information_is_the_variance_of_the_gradient():
@@ -124,7 +139,7 @@ def test_the_information_is_the_variance_of_the_gradient():
     scores = []
     for _ in range(600):
         joint = Joint(observation(mean + spread * rng.standard_normal(PIXELS), error), Curved(), coordinates)
-        (here,) = joint.expand(z[None])
+        (here,) = joint.expand(z[None], settle=False)
         scores.append(here.gradient + z)
     expected = here.information - np.eye(z.size)
     found = np.cov(np.array(scores).T)

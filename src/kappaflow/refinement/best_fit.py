@@ -16,18 +16,20 @@ from typing import Any
 import numpy as np
 
 from kappaflow.errors import UserError
+from kappaflow.instrument import on_nrs2
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates, Point
 from kappaflow.refinement.likelihood import TOGETHER, Joint, ListedModel, Observation
-from kappaflow.refinement.residuals import BandResidual, band_residuals
+from kappaflow.refinement.residuals import BandResidual, band_residuals, smooth_and_fine
 from kappaflow.refinement.starts import SCREEN, candidates, screened
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Box
 
 __all__ = ["BestFit", "FitSettings", "Mode", "best_modes", "fit"]
 
+RADIUS = Box().names.index("R")
 EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
 
 
@@ -117,8 +119,6 @@ class BestFit:
     @cached_property
     def flux(self) -> np.ndarray:
         """The fitted spectrum (p,) on all pixels, gains included, in the data's unit."""
-        from kappaflow.instrument import on_nrs2
-
         made = self.mode.joint.predictor(self.theta[None], self.field[None])[0] * self.scale
         return made * self.gains[on_nrs2(self.spectrum.wavelength).astype(int)]
 
@@ -136,16 +136,20 @@ class BestFit:
     @property
     def reduced_chi2(self) -> float:
         """Mean over good pixels of residual^2 / (error^2 + (f flux)^2)."""
-        good = self.spectrum.mask
-        variance = self.spectrum.error**2 + (self.f * self.flux) ** 2
-        return float(np.mean((self.spectrum.flux - self.flux)[good] ** 2 / variance[good]))
+        joint, point = self.mode.joint, self.mode.point
+        flux = joint.fluxes([point])[0]
+        residual = joint.data.flux - joint.predicted(point, flux)
+        return float(np.mean(residual**2 / joint.variance(point, flux)))
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """Of the parameters, (D, D), in their units: Laplace, everything else integrated out; 0 for what is held."""
+        """Of the parameters, (D, D), in their units: Laplace, everything else integrated out.
+
+        What is held has the variance of its prior: it is what the data cannot tell.
+        """
         c = self.mode.joint.coordinates
         place = c.places["theta"]
-        out = np.zeros((len(c.box), len(c.box)))
+        out = np.diag(c.box.widths**2 / 12)
         slope = self.mode.point.slope[c.free]
         out[np.ix_(c.free, c.free)] = self.mode.covariance[place, place] * slope[:, None] * slope
         return out
@@ -160,6 +164,15 @@ class BestFit:
         """Smooth and fine residuals per band."""
         s = self.spectrum
         return band_residuals(s.wavelength, s.flux - self.flux, s.error, s.mask, self.flux)
+
+    @property
+    def smooth(self) -> np.ndarray:
+        """Smooth part (p,) of data - fit, by detector; NaN where masked."""
+        s, nrs2 = self.spectrum, on_nrs2(self.spectrum.wavelength)
+        out = np.empty(len(s))
+        for part in (nrs2, ~nrs2):
+            out[part], _ = smooth_and_fine((s.flux - self.flux)[part], s.mask[part])
+        return out
 
     @property
     def weights(self) -> np.ndarray:
@@ -202,7 +215,10 @@ def fit(
     table = coefficient_sigma(sigma_table())
     sigma = table.ravel() if settings.field else np.zeros(table.size)
     box = Box()
-    coordinates = Coordinates(box, sigma, settings.structure, not data.meta["scale_known"])
+    free = not data.meta["scale_known"]
+    # The radius is a factor like the scale, and nothing else: it stays in the middle of its prior.
+    held = (("R", float(np.mean([box.low[RADIUS], box.high[RADIUS]]))),) if free else ()
+    coordinates = Coordinates(box, sigma, settings.structure, free, held=held)
     choices = [dict(lists)] if lists is not None else [dict(c) for c in combinations(forward.names, SWAPPED)]
     observed = Observation.of(data)
     joints = [

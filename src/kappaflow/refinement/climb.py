@@ -44,7 +44,7 @@ def climb(
 
     Parameters
     ----------
-    expand : value, gradient and a positive definite information matrix at points (b, k)
+    expand : value, gradient and a positive definite information matrix at, or near, points (b, k)
     starts : where to begin
     steps : at most; each is one expansion, taken or not
     tolerance : a step that gains, and a full step that expects to gain, less than this ends the climb
@@ -54,22 +54,22 @@ def climb(
     fresh = [i for i, run in enumerate(runs) if run.here is None]
     if fresh:
         for i, here in zip(fresh, expand(np.stack([runs[i].z for i in fresh])), strict=True):
-            runs[i] = replace(runs[i], here=here)
+            runs[i] = replace(runs[i], z=here.z, here=here)
     for _ in range(steps):
         active = [i for i, run in enumerate(runs) if not run.converged]
         if not active:
             break
         tried = [inside(runs[i].z + _step(runs[i])) for i in active]
         for i, z, there in zip(active, tried, expand(np.stack(tried)), strict=True):
-            runs[i] = _judged(runs[i], z, there, tolerance)
+            runs[i] = _judged(runs[i], z - runs[i].z, there, tolerance)
     return runs
 
 
-def _judged(run: Climb, z: np.ndarray, there: Expansion, tolerance: float) -> Climb:
-    """Take the step to `z`, or stay and damp more (Nielsen 1999: the damping follows how well a step was foreseen)."""
+def _judged(run: Climb, shift: np.ndarray, there: Expansion, tolerance: float) -> Climb:
+    """Take the step `shift`, or stay and damp more (Nielsen 1999: the damping follows how well a step was foreseen)."""
     here = run.here
     assert here is not None
-    steps, shift = run.steps + 1, z - run.z
+    steps = run.steps + 1
     gain = there.value - here.value
     if not (np.isfinite(gain) and gain > 0):
         done = _newton_gain(here) < tolerance or run.damping > HOPELESS
@@ -78,7 +78,7 @@ def _judged(run: Climb, z: np.ndarray, there: Expansion, tolerance: float) -> Cl
     ratio = min(gain / max(foreseen, 1e-300), 2.0)
     damping = max(run.damping * max(0.1, 1 - (2 * ratio - 1) ** 3), 1e-9)
     done = gain < tolerance and _newton_gain(there) < tolerance
-    return Climb(z, there, damping, 4.0, steps, done)
+    return Climb(there.z, there, damping, 4.0, steps, done)
 
 
 def _newton_gain(here: Expansion) -> float:

@@ -124,8 +124,9 @@ def marginal_log_likelihood(residual: Any, basis: Any, variance: Any) -> Any:
 
 
 class Expansion(NamedTuple):
-    """Value, gradient (k,) and expected information (k, k) of a log density, prior included."""
+    """Value, gradient (k,) and expected information (k, k) of a log density at z (k,), prior included."""
 
+    z: np.ndarray
     value: float
     gradient: np.ndarray
     information: np.ndarray
@@ -161,17 +162,31 @@ class Joint:
         """Variance (n,) of the noise about a noise-free spectrum `flux` (n,)."""
         return self.data.error**2 + (point.f * flux) ** 2
 
-    def expand(self, z: np.ndarray) -> list[Expansion]:
-        """Expand about each of z (b, k): the information is Fisher's, of mean and variance, plus the prior's."""
+    def expand(self, z: np.ndarray, *, settle: bool = True) -> list[Expansion]:
+        """Expand about each of z (b, k): the information is Fisher's, of mean and variance, plus the prior's.
+
+        With `settle` the gains of each are first set to their best given the rest, which is linear and costs nothing:
+        otherwise the bent valley of equal radius^2 times gain is walked in tiny steps.
+        """
         points = [self.coordinates.point(row) for row in z]
         made = self.predictor.derivatives(np.stack([p.theta for p in points]), np.stack([p.field for p in points]))
-        return [self._expanded(*row) for row in zip(z, points, *made, strict=True)]
+        return [self._expanded(*row, settle=settle) for row in zip(z, points, *made, strict=True)]
 
-    def _expanded(self, z: np.ndarray, point: Point, *made: np.ndarray) -> Expansion:
+    def _settled(self, z: np.ndarray, point: Point, flux: np.ndarray) -> np.ndarray:
+        """Return `z` with the likeliest gains of a noise-free spectrum `flux` (n,)."""
+        basis, variance = gain_basis(self.data, point, flux), self.variance(point, flux)
+        precision = 1 + (basis**2 / variance).sum(axis=1)
+        z = z.copy()
+        z[self.coordinates.places["gains"]] = basis @ ((self.data.flux - flux) / variance) / precision
+        return z
+
+    def _expanded(self, z: np.ndarray, point: Point, *made: np.ndarray, settle: bool) -> Expansion:
         where, prior = self.coordinates.places, self.coordinates.precision
-        flux, d_flux, d_mean = self._derivatives(
-            point, *(a[..., self.data.good] * np.exp(point.ln_scale) for a in made)
-        )
+        seen = [a[..., self.data.good] * np.exp(point.ln_scale) for a in made]
+        if settle:
+            z = self._settled(z, point, seen[0])
+            point = self.coordinates.point(z)
+        flux, d_flux, d_mean = self._derivatives(point, *seen)
         mean, variance = self.predicted(point, flux), self.variance(point, flux)
         residual = self.data.flux - mean
         d_ln_variance = 2 * point.f**2 * flux / variance * d_flux
@@ -180,7 +195,7 @@ class Joint:
         value = log_likelihood(residual, variance) - 0.5 * (prior * z**2).sum()
         gradient = d_mean @ (residual / variance) + 0.5 * d_ln_variance @ (residual**2 / variance - 1) - prior * z
         information = white @ white.T + 0.5 * d_ln_variance @ d_ln_variance.T + np.diag(prior)
-        return Expansion(float(value), gradient, information)
+        return Expansion(z, float(value), gradient, information)
 
     def _derivatives(
         self, point: Point, flux: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray

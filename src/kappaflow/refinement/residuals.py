@@ -35,12 +35,15 @@ class BandResidual:
 
 def smooth_and_fine(residual: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean of `residual` (p,) over the good ones of 25 pixels, and the rest; NaN where masked."""
-    window = np.ones(WIDTH)
     good = np.asarray(mask, bool)
-    count = np.convolve(good, window, mode="same")
-    total = np.convolve(np.where(good, residual, 0.0), window, mode="same")
+    total, count = _summed(np.where(good, residual, 0.0)), _summed(good)
     smooth = np.where(good, total / np.maximum(count, 1), np.nan)
     return smooth, np.where(good, residual, np.nan) - smooth
+
+
+def _summed(values: np.ndarray) -> np.ndarray:
+    """Sum over the 25 pixels around each, fewer at the ends."""
+    return np.convolve(values, np.ones(WIDTH), mode="full")[WIDTH // 2 : WIDTH // 2 + values.size]
 
 
 def band_residuals(
@@ -51,14 +54,13 @@ def band_residuals(
     for low, high in BANDS:
         here = (wavelength >= low) & (wavelength < high)
         good = here & np.asarray(mask, bool)
-        # Windows end at the edges of the bands: no detector gap is averaged over.
-        smooth, fine = smooth_and_fine(residual[here], good[here])
         if good.sum() < WIDTH:
             continue
+        # Windows end at the edges of the bands: no detector gap is averaged over.
+        smooth, fine = smooth_and_fine(residual[here], good[here])
         level = float(np.mean(flux[good]))
         noise = float(np.sqrt(np.mean(error[good] ** 2)))
-        count = np.convolve(good[here], np.ones(WIDTH), mode="same")[good[here]]
-        share = float(np.mean(1 / count))
+        share = float(np.mean(1 / _summed(good[here])[good[here]]))
         rows.append(
             BandResidual(
                 low=low,

@@ -10,7 +10,6 @@ import numpy as np
 
 from kappaflow.parameters import INDEX, PARAMETERS, SPECIES
 from kappaflow.refinement.best_fit import BestFit
-from kappaflow.refinement.residuals import smooth_and_fine
 from kappaflow.storage import written_whole
 
 __all__ = ["fit_summary", "write_fit"]
@@ -60,7 +59,6 @@ def write_fit(best: BestFit, folder: Path, name: str) -> dict[str, Any]:
     with written_whole(folder / "fit.json") as part:
         part.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     spectrum = best.spectrum
-    smooth, _ = smooth_and_fine(spectrum.flux - best.flux, spectrum.mask)
     _ecsv(best, folder / "fit.ecsv")
     i = INDEX["C_O"]
     title = (
@@ -69,7 +67,7 @@ def write_fit(best: BestFit, folder: Path, name: str) -> dict[str, Any]:
     )
     data = (spectrum.flux, spectrum.error, spectrum.mask)
     field = _ln_factors(best) if best.field.any() else None
-    save_figure(draw(spectrum.wavelength, data, best.flux, smooth, field, title=title), folder / "fit")
+    save_figure(draw(spectrum.wavelength, data, best.flux, best.smooth, field, title=title), folder / "fit")
     return summary
 
 
