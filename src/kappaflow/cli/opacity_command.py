@@ -112,57 +112,10 @@ def build(
         table = build_opacity(folder, out, workers=workers)
         build_cia(folder, out.with_name("cia.h5"))
     else:
-        table = _add_list(source, out, species=species, database=database, name=name, into=into, data=data, clamp=clamp)
+        from kappaflow.build.tables.added_list import ListSource
+
+        table = ListSource(source, species, name, database, data, clamp).added_to(into, out)
     _show(_summary(table, str(out)), as_json)
-
-
-def _add_list(
-    source: str,
-    out: Path,
-    *,
-    species: str | None,
-    database: str | None,
-    name: str | None,
-    into: Path | None,
-    **how: Any,
-) -> OpacityTable:
-    """Make one list from another source and write it with the lists of an existing table.
-
-    `how` has `data`, the folder of ExoJAX's databases, and `clamp`.
-    """
-    import shutil
-
-    from kappaflow.build.tables.opacity_table import Grid, with_list
-    from kappaflow.parameters import SPECIES
-    from kappaflow.tables.opacity import load_opacity, save_opacity
-
-    if species not in SPECIES:
-        raise UserError(f"opacity build: --species is {species!r}; expected one of {', '.join(SPECIES)}")
-    if not name:
-        raise UserError("opacity build: --name is missing; expected what to call the list, such as pokazatel")
-    table = load_opacity(into)
-    if name in table.lists.get(species, {}):  # before the hour of computing, not after
-        raise UserError(f"opacity build: {species} has a list {name!r} already; choose another --name")
-    grid = Grid.of(table)
-    if source == "exojax":
-        from kappaflow.build.sources.exojax_lists import exojax_cross_sections
-
-        if not database:
-            raise UserError("opacity build: --database is missing; expected ExoMol/NAME, HITEMP or HITRAN")
-        work = out.with_name(f"{out.name}.work")
-        ln_sigma, meta = exojax_cross_sections(
-            species, database, grid, folder=how["data"], clamp=how["clamp"], work=work
-        )
-    else:
-        from kappaflow.build.sources.xsec_files import read_cross_sections
-
-        work = None
-        ln_sigma, meta = read_cross_sections(Path(source), species, grid, clamp=how["clamp"])
-    grown = with_list(table, species, name, ln_sigma, meta)
-    save_opacity(grown, out)
-    if work is not None:
-        shutil.rmtree(work)
-    return grown
 
 
 @opacity.command()

@@ -92,17 +92,20 @@ def simulate_directory(
         raise
     finally:
         claims.close()
-    seconds = time.monotonic() - start
+    return _told(directory, plan, shards, len(todo), time.monotonic() - start)
+
+
+def _told(directory: Path, plan: ShardPlan, shards: int, made: int, seconds: float) -> dict[str, Any]:
     return {
-        "out": str(out),
+        "out": str(directory),
         "digest": plan.digest,
-        "seed": seed,
+        "seed": plan.seed,
         "shards": shards,
         "spectra": shards * SHARD_SIZE,
-        "made": len(todo),
+        "made": made,
         "discarded": 0,
         "seconds": round(seconds, 3),
-        "spectra_per_second": round(len(todo) * SHARD_SIZE / seconds, 1) if todo else None,
+        "spectra_per_second": round(made * SHARD_SIZE / seconds, 1) if made else None,
     }
 
 

@@ -17,6 +17,9 @@ from kappaflow.constants import GAS, T_REFERENCE, C
 __all__ = ["cross_section", "doppler_width"]
 
 
+BLOCKS = 64  # of the grid, summed at the same time
+
+
 def doppler_width(nu: np.ndarray, mass: np.ndarray, temperature: float) -> np.ndarray:
     """1/e half-width [cm-1] of the Doppler profile, nu sqrt(2 k T / m) / c; `mass` in g/mol."""
     return nu * np.sqrt(2 * GAS * temperature / mass) / C
@@ -44,11 +47,11 @@ def _voigt_core(x: float, y: float) -> float:
 
 
 @numba.njit(parallel=True, cache=True)
-def _sum_lines(grid, nu, s, alpha, gamma, cut, blocks):  # noqa: ANN001, ANN202
+def _sum_lines(grid, nu, s, alpha, gamma, cut):  # noqa: ANN001, ANN202
     """Sum S V(grid - nu) over lines within `cut` of each grid point; blocks of the grid are independent."""
     sigma = np.zeros(grid.size)
-    size = (grid.size + blocks - 1) // blocks
-    for b in numba.prange(blocks):
+    size = (grid.size + BLOCKS - 1) // BLOCKS
+    for b in numba.prange(BLOCKS):
         first, last = b * size, min((b + 1) * size, grid.size)
         if first >= last:
             continue
@@ -99,4 +102,4 @@ def cross_section(
     gamma = lines.gamma * pressure * (T_REFERENCE / temperature) ** lines.n
     reach = min(cut, grid[-1] - grid[0] + lines.nu[-1] - lines.nu[0] + 1.0)
     s = strength(lines, temperature) if s is None else s
-    return _sum_lines(grid, lines.nu, s, alpha, gamma, reach, 64)
+    return _sum_lines(grid, lines.nu, s, alpha, gamma, reach)
