@@ -30,6 +30,7 @@ _COMMANDS: tuple[str, ...] = (
     "simulate",
     "train",
     "calibrate",
+    "paper",
     "opacity",
     "chemistry",
     "cache",
