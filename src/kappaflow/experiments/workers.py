@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -180,11 +181,19 @@ class DaskWorkers:
 
     def events(self) -> Iterator[tuple[int, str, Any]]:
         """See `Workers`."""
-        from distributed import wait as wait_for
+        from distributed import KilledWorker
 
-        wait_for(list(self._futures.values()), return_when="FIRST_COMPLETED")
-        for number in [number for number, future in self._futures.items() if future.done()]:
-            yield number, "done", self._futures.pop(number).result()
+        while not (done := [number for number, future in self._futures.items() if future.done()]):
+            time.sleep(PAUSE)
+        for number in done:
+            try:
+                value = self._futures.pop(number).result()
+            except (KilledWorker, CancelledError):
+                raise UserError(
+                    "a worker of the cluster died, or its scheduler; every finished step is safe: run the same command "
+                    "again"
+                ) from None
+            yield number, "done", value
 
 
 def _run_quietly(task: Task) -> Any:
