@@ -88,7 +88,7 @@ def _write_figures(result: Retrieval, folder: Path) -> None:
     draws = {"marginalized": result.draws}
     if result.control_draws is not None:
         draws["control"] = result.control_draws
-    save_figure(plots.corner(draws), folder / "corner")
+    save_figure(plots.corner(draws, result.box), folder / "corner")
     save_figure(plots.c_to_o({k: v[:, _CO] for k, v in draws.items()}), folder / "c_to_o")
 
 
