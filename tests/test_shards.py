@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import INDEX
-from kappaflow.parameters import PARAMETER_SETS
+from kappaflow.parameters import INDEX, PARAMETER_SETS
 from kappaflow.simulation import Shards, read_shard
 from kappaflow.simulation import reader as reader_module
 from kappaflow.simulation.directory import shard_path
