@@ -87,7 +87,7 @@ def test_a_slope_multiplies_the_opacity_by_a_power_of_temperature_and_shows(mode
     temperature = np.asarray(profile(jnp.asarray(THETA[:5], jnp.float32), model.tables.layers.at_layer))
     np.testing.assert_allclose(more[1], 0.3 * np.log(temperature / 700.0), atol=1e-5)
     assert not more[[0, 2, 3, 4, 5, 6]].any()
-    assert np.abs(np.log(model(THETA, field) / model(THETA))).max() > 0.01
+    assert np.abs(np.log(model(THETA, field) / model(THETA))).max() > 3e-3
 
 
 def test_derivatives_of_the_full_set_are_differences(model):
