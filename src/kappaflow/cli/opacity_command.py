@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import CommandLine
 from kappaflow.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-opacity = typer.Typer(
+opacity = CommandLine(
     no_args_is_help=True, help="Molecular opacities: the packaged lists, others, and how they differ."
 )
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import arviz
     import xarray
 
-__all__ = ["LEVELS", "Failed", "Retrieval", "RetrievalSettings"]
+__all__ = ["LEVELS", "SCHEMA", "Failed", "Retrieval", "RetrievalSettings", "row_of"]
 
+SCHEMA = "kappaflow-retrieval-1"  # of an object's summary.json
 LEVELS = (0.05, 0.16, 0.5, 0.84, 0.95)
 _QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
 
@@ -127,7 +128,9 @@ class Retrieval:
         control = self.control_c_to_o
         rows = self.parameters()
         return {
+            "schema": SCHEMA,
             "name": self.name,
+            "title": self.title,
             "verdict": self.verdict,
             "trust": [check.as_dict() for check in self.checks],
             "parameters": {row.pop("parameter"): row for row in rows},
@@ -135,18 +138,15 @@ class Retrieval:
             "levels": list(LEVELS),
             "snr": self.spectrum.snr,
             "covered_fraction": float(self.spectrum.mask.mean()),
+            "draws": len(self.draws),
+            "predicted": self.envelope is not None,
             "spectrum": {k: list(v) if isinstance(v, tuple) else v for k, v in self.spectrum.meta.items()},
-            **self.provenance,
+            "provenance": dict(self.provenance),
         }
 
     def row(self) -> dict[str, Any]:
         """One line of the table of many objects."""
-        row: dict[str, Any] = {"name": self.name, "verdict": self.verdict, "snr": self.spectrum.snr}
-        row["covered_fraction"] = float(self.spectrum.mask.mean())
-        for prefix, found in (("", self.quantiles[:, INDEX["C_O"]]), ("control_", self.control_c_to_o)):
-            if found is not None:
-                row |= {f"{prefix}C_O_{q}": float(value) for q, value in zip(_QUANTILES, found, strict=True)}
-        return row
+        return row_of(self.summary())
 
     def datasets(self) -> dict[str, xarray.Dataset]:
         """ArviZ's groups: posterior, observed_data, constant_data and, where there is one, control; flux in mJy.
@@ -188,9 +188,18 @@ class Retrieval:
 
         folder = Path(folder)
         write_object(self, folder)
-        return write_page([self], [folder], folder / "report.html")
+        return write_page([(self.summary(), folder)], folder / "report.html")
 
 
 def _quantiles(draws: np.ndarray) -> np.ndarray:
     """Quantiles (5, ...) of draws (n, ...) by Weibull's rule: linear interpolation reads tails too narrow."""
     return np.quantile(draws, LEVELS, axis=0, method="weibull")
+
+
+def row_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the table of many objects, from an object's summary."""
+    row = {key: summary[key] for key in ("name", "verdict", "snr", "covered_fraction")}
+    row |= {f"C_O_{q}": summary["parameters"]["C_O"][q] for q in _QUANTILES}
+    if summary["control_c_to_o"] is not None:
+        row |= {f"control_C_O_{q}": value for q, value in zip(_QUANTILES, summary["control_c_to_o"], strict=True)}
+    return row | ({"error": summary["error"]} if "error" in summary else {})
