@@ -34,7 +34,7 @@ USE = {
     "marginalized": "`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.",
     "control": "To be compared with: `kappaflow retrieve` shows its C/O beside the marginalized one. Not to be quoted.",
 }
-LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior (`kf.PARAMETERS`).
+LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior box, which the network carries.
 - Six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching, one grey cloud: no PH3, no patchy
   clouds, no isotopologues, no condensation of oxygen.
 - Bad pixels: at least 30 % good in training. Lost pixels widen the intervals; masks of another kind are "other masks"
@@ -121,7 +121,7 @@ def card(name: str, network: Checkpoint) -> str:
     }
     return f"""# {name}
 
-A posterior estimator for fifteen parameters of a brown dwarf or giant exoplanet, {KINDS.get(kind, "")}
+A posterior estimator for {len(data.box)} parameters (`{data.parameters}`) of a brown dwarf or giant exoplanet, {KINDS.get(kind, "")}
 
 | | |
 |---|---|
