@@ -47,7 +47,7 @@ def paper(
 ) -> None:
     """Run the command (see `HELP`)."""
     from kappaflow.experiments.item import items_named
-    from kappaflow.experiments.reproduce import Place, plan_steps, reproduce
+    from kappaflow.experiments.reproduce import Destination, plan_steps, reproduce
     from kappaflow.experiments.sizes import sizes_of
     from kappaflow.experiments.study import Study
 
@@ -58,7 +58,7 @@ def paper(
     study = Study(preset, parameters, _files(spectra))
     study.config({})
     folder = (cache or out / "cache").resolve()  # workers elsewhere have other working folders
-    place = Place(out, folder, page or out / "results.md", scheduler, workers)
+    place = Destination(out, folder, page or out / "results.md", scheduler, workers)
     if plan:
         _print_plan(plan_steps(chosen, study, place), as_json)
         return

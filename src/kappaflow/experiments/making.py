@@ -44,14 +44,13 @@ def _simulate(step: DataSet, store: StepStore, scheduler: str | None) -> None:
 
 def _kept_model(config: SpectraConfig) -> Forward:
     """Load the model of a config, once for all the sets that differ in their draws only."""
-    return _model(
-        config.model_copy(update={"perturb": "both", "amplitude": 1.0, "pin": (), "exclude": (), "sigma": ()})
-    )
+    same = {"perturb": "both", "amplitude": 1.0, "pin": (), "exclude": (), "sigma": ()}
+    return _model(config.model_copy(update=same).model_dump_json())
 
 
 @cache
-def _model(config: SpectraConfig) -> Forward:
-    return load_model(config)
+def _model(config: str) -> Forward:
+    return load_model(SpectraConfig.model_validate_json(config))
 
 
 def _train(step: TrainedNetwork, store: StepStore, report: Report) -> None:

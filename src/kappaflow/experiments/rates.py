@@ -26,7 +26,7 @@ from kappaflow.storage import digest, written_whole
 __all__ = ["NOMINAL", "Rates", "measured_rates", "seconds_of", "stored_rates", "total_seconds"]
 
 BENCH = 512  # spectra that the rates are measured on
-LONG = 6.0  # s of training that are timed
+LONG = 5.0  # s of training that are timed
 WARM = 4  # steps before
 FORWARD = 0.35  # of a training step's time: judging a batch without its gradient
 FITTED, FAMILIAR = 8192, 20_480  # spectra read for the scaling, and embedded at the end of a training

@@ -27,11 +27,11 @@ from kappaflow.experiments.workers import chosen_workers
 from kappaflow.progress import progress
 from kappaflow.storage import digest, written_whole
 
-__all__ = ["Place", "plan_steps", "reproduce"]
+__all__ = ["Destination", "plan_steps", "reproduce"]
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where everything goes, and who makes it."""
 
     out: Path  # JSON, Markdown and figures of the items
@@ -41,13 +41,15 @@ class Place:
     workers: int | None = None  # processes on this machine; one per core by default
 
 
-def plan_steps(items: Sequence[Item], study: Study, place: Place) -> dict[str, Any]:
+def plan_steps(items: Sequence[Item], study: Study, place: Destination) -> dict[str, Any]:
     """Return the steps that a run would make and how long each takes here, measured in half a minute."""
     store = StepStore(place.cache)
     waiting = [item for item in items if _content(item, study, place) is None]
     todo = missing([step for item in waiting for step in item.needs(study)], store)
-    with chosen_workers(place.scheduler, place.workers) as workers:
-        rates = measured_rates(study, place.cache, workers)
+    rates = stored_rates(study, place.cache) or NOMINAL
+    if todo:
+        with chosen_workers(place.scheduler, place.workers) as workers:
+            rates = measured_rates(study, place.cache, workers)
     rows = [{"kind": s.kind, "name": s.name, "seconds": round(seconds_of(s, rates), 1)} for s in todo]
     judging = {item.name: _judging(study) for item in waiting}
     total = total_seconds(todo, rates) + sum(judging.values())
@@ -59,7 +61,7 @@ def _judging(study: Study) -> float:
     return round(2.0 + 12.0 * study.sizes.test * study.sizes.draws / (2048 * 400), 1)
 
 
-def reproduce(items: Sequence[Item], study: Study, place: Place) -> dict[str, Any]:
+def reproduce(items: Sequence[Item], study: Study, place: Destination) -> dict[str, Any]:
     """Make the items, from what the cache has; return what was made now.
 
     Kill it at any moment: the next run goes on. A second run makes nothing.
@@ -109,7 +111,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _make(todo: list[Step], study: Study, place: Place, store: StepStore) -> None:
+def _make(todo: list[Step], study: Study, place: Destination, store: StepStore) -> None:
     if not todo:
         return
     rates = stored_rates(study, place.cache) or NOMINAL
@@ -139,7 +141,7 @@ def _digest(item: Item, study: Study) -> str:
     return digest([SCHEMA, item.name, keys, code, files, sizes, tables, kappaflow.__version__])
 
 
-def _content(item: Item, study: Study, place: Place) -> dict[str, Any] | None:
+def _content(item: Item, study: Study, place: Destination) -> dict[str, Any] | None:
     """Return the item's JSON where it is of this study, else None."""
     try:
         content = json.loads((place.out / f"{item.name}.json").read_text(encoding="utf-8"))
@@ -148,7 +150,7 @@ def _content(item: Item, study: Study, place: Place) -> dict[str, Any] | None:
     return content if content.get("digest") == _digest(item, study) else None
 
 
-def _computed(item: Item, study: Study, library: Library, place: Place) -> dict[str, Any]:
+def _computed(item: Item, study: Study, library: Library, place: Destination) -> dict[str, Any]:
     found = item.compute(study, library)
     words = ["kappaflow paper", item.name, "--preset", study.preset, "--parameters", study.parameters]
     words += ["--out", place.out.name, *(["--spectra DIR"] if study.files else [])]
@@ -173,7 +175,7 @@ def _computed(item: Item, study: Study, library: Library, place: Place) -> dict[
     )
 
 
-def _write_item(content: dict[str, Any], item: Item, place: Place) -> None:
+def _write_item(content: dict[str, Any], item: Item, place: Destination) -> None:
     """Write figure, Markdown and JSON, the JSON last: where it is, the rest was."""
     from kappaflow.plots import save_figure
 
@@ -187,13 +189,13 @@ def _write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def _write_page(place: Place) -> None:
+def _write_page(place: Destination) -> None:
     relative = os.path.relpath(place.out, place.page.parent)
     figures = "" if relative == "." else Path(relative).as_posix() + "/"
     _write_text(place.page, results_page(read_contents(place.out), place.out, figures))
 
 
-def _write_timing(items: Sequence[Item], study: Study, place: Place, took: dict[str, float]) -> None:
+def _write_timing(items: Sequence[Item], study: Study, place: Destination, took: dict[str, float]) -> None:
     """Write how long the steps of these items took, as their markers tell, beside what the rates had said."""
     store, path = StepStore(place.cache), place.out / TIMING
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

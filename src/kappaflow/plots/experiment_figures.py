@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from kappaflow.parameters import PARAMETERS
 from kappaflow.plots import INK, PALETTE, QUIET
 
-__all__ = ["colour_of", "dot_panel", "legend_below", "line_panel", "look_of", "nominal_line"]
+__all__ = ["colour_of", "dot_panel", "label_of", "legend_below", "line_panel", "look_of", "nominal_line"]
 
 # The first that a method's name contains; the order matters.
 COLOURS = {
@@ -23,14 +24,22 @@ COLOURS = {
     "paper recipe": PALETTE[3],
     "mask-augmented": PALETTE[2],
     "control": PALETTE[1],
+    "list withheld": "#5e3c99",
     "marginalized": PALETTE[0],
+    "recalibrated": PALETTE[4],
 }
+LABELS = {p.name: p.label for p in PARAMETERS}
 Series = Mapping[str, Any]
 
 
 def colour_of(method: str) -> str:
     """Return the colour of a method: the same for one network and for an ensemble."""
     return next((colour for name, colour in COLOURS.items() if name in method), INK)
+
+
+def label_of(parameter: str) -> str:
+    """Return a parameter as figures write it."""
+    return LABELS.get(parameter, parameter)
 
 
 def look_of(method: str) -> dict[str, Any]:
@@ -60,7 +69,7 @@ def dot_panel(axes: Axes, labels: Sequence[str], series: Sequence[Series], *, ro
     if rotate:
         axes.tick_params(axis="x", rotation=35)
         for label in axes.get_xticklabels():
-            label.set_ha("right")
+            label.set_horizontalalignment("right")
     axes.set_xlim(-0.6, len(labels) - 0.4)
     for edge in x[1:] - 0.5:
         axes.axvline(edge, color=QUIET, lw=0.4, alpha=0.5, zorder=0)

@@ -71,9 +71,7 @@ class Ablation(Item):
         with style():
             figure = Figure(figsize=(9.4, 4.0), layout="constrained")
             left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
-            names = {"raw": "marginalized", "recalibrated": "recalibrated marginalized"}
-            trained = [_series(name, drawn["trained"][key]) for key, name in names.items()]
-            trained[0]["name"], trained[1]["name"] = "raw (marginalized recipe)", "recalibrated marginalized recipe"
+            trained = [_series(name, one) for name, one in drawn["trained"].items()]
             dot_panel(left, ["nothing\n(control)", "lists", "field", "both"], trained)
             dot_panel(right, ["lists", "field"], [_series(name, one) for name, one in drawn["tested"].items()])
             for axes, words in ((left, "varied in training"), (right, "varied in the test spectra")):

@@ -16,7 +16,7 @@ from kappaflow.experiments.published import published
 from kappaflow.experiments.steps import Step
 from kappaflow.experiments.study import BROADENED, Study
 from kappaflow.plots import INK, QUIET, style
-from kappaflow.plots.experiment_figures import colour_of
+from kappaflow.plots.experiment_figures import colour_of, label_of
 
 __all__ = ["ITEM"]
 
@@ -49,7 +49,9 @@ class Broadening(Item):
             name = reference.names[k]
             paper = [published("broadening", name, c) for c in ("reference", "broadened", "difference")]
             cells = [reference.coverage_cell(0.9, paper[0], name), broadened.coverage_cell(0.9, paper[1], name)]
-            rows.append((name, [*cells, cell(difference[k], error[k], paper[2]), cell(ratio[k], digits=2)]))
+            rows.append(
+                (name, [*cells, cell(float(difference[k]), float(error[k]), paper[2]), cell(float(ratio[k]), digits=2)])
+            )
         mean = pair.mean(axis=1)
         paper = [published("broadening", "overall", c) for c in ("reference", "broadened", "difference")]
         cells = [reference.overall_cell(paper[0]), broadened.overall_cell(paper[1])]
@@ -71,7 +73,7 @@ class Broadening(Item):
             axes.errorbar(values, y, xerr=errors, fmt="o", ms=5, capsize=2, color=colour_of(METHOD), label=METHOD)
             paper = np.array([np.nan if drawn["paper"][k] is None else drawn["paper"][k] for k in order])
             axes.plot(paper, y, "D", ms=5.5, mfc="none", mec=QUIET, label="the paper's")
-            axes.set_yticks(y, [drawn["names"][k] for k in order])
+            axes.set_yticks(y, [label_of(drawn["names"][k]) for k in order])
             axes.invert_yaxis()
             axes.set_xlabel("coverage at 0.90, broadened − reference")
             axes.legend(loc="lower left")

@@ -73,12 +73,11 @@ class Coverage(Item):
 
     def figure(self, drawn: dict[str, Any]) -> Figure:
         """Draw coverage against nominal, and coverage in quintiles of T4 and SNR."""
-        levels = np.array(drawn["levels"])
         with style():
             figure = Figure(figsize=(10.5, 4.3), layout="constrained")
             left, *others = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
             left.plot([0, 1], [0, 1], color="black", lw=0.8, ls=":")
-            line_panel(left, levels, [{"name": name, **one} for name, one in drawn["methods"].items()])
+            line_panel(left, drawn["levels"], [{"name": name, **one} for name, one in drawn["methods"].items()])
             left.set(xlim=(0.45, 1.0), ylim=(0.0, 1.02), xlabel="nominal level", ylabel="coverage of C/O")
             legend_below(left, columns=2)
             for axes, by in zip(others, ("T4", "SNR"), strict=True):

@@ -16,7 +16,7 @@ from kappaflow.experiments.published import published
 from kappaflow.experiments.steps import Step
 from kappaflow.experiments.study import Study
 from kappaflow.plots import INK, style
-from kappaflow.plots.experiment_figures import dot_panel, legend_below
+from kappaflow.plots.experiment_figures import dot_panel, label_of, legend_below
 
 __all__ = ["ITEM"]
 
@@ -45,7 +45,7 @@ class Informative(Item):
         rows = []
         for k in np.argsort(widths["marginalized"]):
             paper = published("informative", names[k], "width")
-            cells = [cell(widths[m][k], None, paper if m == "marginalized" else None, digits=2) for m in METHODS]
+            cells = [cell(float(widths[m][k]), None, paper if m == "marginalized" else None, digits=2) for m in METHODS]
             rows.append((names[k], [*cells, *(found[m].coverage_cell(0.9, None, names[k]) for m in METHODS)]))
         columns = [*(f"width, {m}" for m in METHODS), *(f"coverage, {m}" for m in METHODS)]
         n = found["control"].n
@@ -73,7 +73,7 @@ class Informative(Item):
             for method, widths in drawn["widths"].items():
                 paper = [drawn["paper"][k] for k in order] if method == "marginalized" else None
                 series.append({"name": method, "values": [widths[k] for k in order], "paper": paper})
-            dot_panel(axes, [drawn["names"][k] for k in order], series, rotate=True)
+            dot_panel(axes, [label_of(drawn["names"][k]) for k in order], series, rotate=True)
             axes.set(ylabel="90 % width / the prior's own", ylim=(0.0, 1.12))
             legend_below(axes, columns=4, gap=-0.22)
         return figure

@@ -109,18 +109,16 @@ def _cell(one: dict[str, Any], paper: float | None = None) -> Cell:
 
 
 def _seen(found: dict[str, dict[str, dict[str, Any]]], n: int) -> dict[str, Any]:
-    rows: list[tuple[str, list[Cell]]] = []
+    rows: list[tuple[str, Sequence[Cell]]] = []
     for name in TREATMENTS:
         rows.append((name, [_cell(one[name], published("masks", m, name)) for m, one in found.items()]))
     told = "mask channel"
     for name in ("full path", told):
-        paper = [published("masks", m, f"overall, {name}") for m in found]
-        rows.append(
-            (
-                f"all parameters, {name}",
-                [cell(*one[name]["overall"], p) for one, p in zip(found.values(), paper, strict=True)],
-            )
-        )
+        cells = []
+        for method, one in found.items():
+            mean, error = one[name]["overall"]
+            cells.append(cell(mean, error, published("masks", method, f"overall, {name}")))
+        rows.append((f"all parameters, {name}", cells))
     for name, label in (("none", "width"), ("full path", "width, full path"), (told, f"width, {told}")):
         cells = [cell(one[name]["width"], None, published("masks", m, label)) for m, one in found.items()]
         rows.append((f"width / prior, {name}", cells))

@@ -75,13 +75,13 @@ class Sbc(Item):
     def figure(self, drawn: dict[str, Any]) -> Figure:
         """Draw three PIT histograms and the TARP curves."""
         with style():
-            figure = Figure(figsize=(12.4, 3.3), layout="constrained")
+            figure = Figure(figsize=(12.4, 3.7), layout="constrained")
             panels = figure.subplots(1, 4)
             tallest = max(max(one["histogram"]) / _expected(one) for one in list(drawn.values())[1:])
             for axes, (method, one) in zip(panels, drawn.items(), strict=False):
                 _histogram(axes, method, one)
                 if method != METHODS[0]:
-                    axes.set_ylim(0.0, max(1.6, 1.15 * tallest))
+                    axes.set_ylim(0.0, max(1.8, 1.35 * tallest))
             panels[0].set_ylabel("count / expected")
             _tarp_panel(panels[3], drawn)
         return figure
@@ -143,7 +143,7 @@ def _histogram(axes: Any, method: str, one: dict[str, Any]) -> None:
     axes.stairs(height, edges, fill=True, color=colour_of(method), alpha=0.45)
     axes.stairs(height, edges, color=colour_of(method), lw=1.2)
     axes.set(xlim=(0.0, 1.0), xlabel="PIT of C/O")
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, max(1.8, 1.35 * height.max()))
     axes.set_title(method, loc="left", color=colour_of(method))
     words = rf"$\chi^2$ {one['chi2']:,.0f}" + "\n" + f"rank mean {one['rank_mean']:.3f}"
     axes.text(0.5, 0.96, words, transform=axes.transAxes, ha="center", va="top", fontsize=9)
@@ -159,7 +159,7 @@ def _tarp_panel(axes: Any, drawn: dict[str, Any]) -> None:
         axes.plot(alpha, np.array(one["tarp"]["ecp"]) - alpha, color=look["color"], ls=look["ls"], label=method)
     axes.set(xlim=(0.0, 1.0), xlabel="nominal", ylabel="expected coverage − nominal")
     axes.set_title("TARP, all parameters", loc="left")
-    axes.legend(fontsize=8, loc="best")
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
 ITEM = Sbc()
