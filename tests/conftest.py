@@ -43,3 +43,30 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def networks(tmp_path_factory):
+    """A folder with two marginalized networks, m0 and m1, and a control, c0, of the made-up forward model."""
+    from retrieval_toy import train_networks
+
+    return train_networks(tmp_path_factory.mktemp("networks"))
+
+
+@pytest.fixture
+def run(networks, monkeypatch, tmp_path):
+    """Run `kappaflow retrieve WORDS...` with the made-up networks and model, into tmp_path / "out"."""
+    from retrieval_toy import MODEL
+    from typer.testing import CliRunner
+
+    from kappaflow.cli import app
+
+    monkeypatch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: MODEL)
+
+    def call(*words, control=True):
+        models = ["--model", str(networks / "m0"), "--model", str(networks / "m1")]
+        models += ["--control", str(networks / "c0")] if control else []
+        common = [*models, "--draws", "300", "--out", str(tmp_path / "out")]
+        return CliRunner().invoke(app, ["retrieve", *map(str, words), *common])
+
+    return call

@@ -2,68 +2,29 @@
 
 import csv
 import json
+import shlex
+import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import stdatamodels.jwst.datamodels as dm
-import torch
-from inference_toy import small, trainer
+from retrieval_toy import MODEL, observed, posteriors, simulated, write_text
 from typer.testing import CliRunner
 from x1d_files import NRS1, NRS2, save_x1d, table
 
 import kappaflow as kf
 from kappaflow.cli import app
 from kappaflow.errors import UserError
-from kappaflow.inference import ArrayBatches, Posterior
 from kappaflow.observe import Spectrum
 from kappaflow.observe.resampling import on_pixels
-from kappaflow.parameters import INDEX, PARAMETERS, bounds
+from kappaflow.parameters import INDEX, bounds
 from kappaflow.retrieval.pipeline import predict, retrieve_spectrum
 from kappaflow.retrieval.result import RetrievalSettings
-from kappaflow.simulation.opacity_draws import coefficient_sigma, sigma_table
 from kappaflow.simulation.toy import ToyModel
 
-MODEL = ToyModel()
-SNR = 40.0
 SETTINGS = RetrievalSettings(draws=300, predicted=220)
-
-
-def simulated(n, seed, vary):
-    rng = np.random.default_rng(seed)
-    low, high = bounds()
-    theta = low + (high - low) * rng.random((n, len(PARAMETERS)))
-    field = rng.standard_normal((n, 54)) * coefficient_sigma(sigma_table()).ravel() if vary else None
-    flux = MODEL(theta, field)
-    return theta, flux, np.median(flux, axis=1, keepdims=True) / SNR * np.ones_like(flux)
-
-
-@pytest.fixture(scope="module")
-def networks(tmp_path_factory):
-    """Two marginalized networks and one control."""
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("networks")
-    for name, seed, vary in (("m0", 0, True), ("m1", 1, True), ("c0", 0, False)):
-        data = ArrayBatches(*simulated(1500, 5, vary), seed=5)
-        trainer(folder / name, small(), data=data, seed=seed, epochs=3).fit()
-    return folder
-
-
-def observed(seed=11, snr=SNR):
-    theta, flux, error = simulated(1, seed, False)
-    error = error * SNR / snr
-    noisy = flux + error * np.random.default_rng(seed).standard_normal(flux.shape)
-    return theta[0], Spectrum(MODEL.wavelength, noisy[0], error[0], np.ones(MODEL.pixels, bool), {"files": ("x",)})
-
-
-def posteriors(networks):
-    return Posterior.load(networks / "m0", networks / "m1"), Posterior.load(networks / "c0")
-
-
-def write_text(path, spectrum):
-    rows = zip(spectrum.wavelength, spectrum.flux, spectrum.error, strict=True)
-    path.write_text("# wave(um) flux(mJy) err(mJy)\n" + "\n".join(f"{w:.8f} {f:.8e} {e:.8e}" for w, f, e in rows))
-    return path
 
 
 def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(networks):
@@ -142,19 +103,6 @@ def test_predictions_vary_with_opacities_and_gain_only_as_asked():
     assert abs(np.corrcoef(jitter[:, 0], jitter[:, -1])[0, 1]) < 0.3
 
 
-@pytest.fixture
-def run(networks, monkeypatch, tmp_path):
-    monkeypatch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: MODEL)
-
-    def call(*arguments, control=True):
-        models = ["--model", str(networks / "m0"), "--model", str(networks / "m1")]
-        models += ["--control", str(networks / "c0")] if control else []
-        common = [*models, "--draws", "300", "--out", str(tmp_path / "out")]
-        return CliRunner().invoke(app, ["retrieve", *map(str, arguments), *common])
-
-    return call
-
-
 def test_many_files_give_a_table_a_figure_and_a_report_and_a_bad_one_does_not_stop_them(run, tmp_path):
     good = [write_text(tmp_path / f"object{i}.txt", observed(seed=20 + i)[1]) for i in range(2)]
     bad = tmp_path / "bad.csv"
@@ -206,6 +154,10 @@ def test_one_object_leaves_arviz_json_csv_and_figures(run, tmp_path):
     assert len(summary["trust"]) == 7
 
 
+def asked():
+    return shlex.join(["kappaflow", *sys.argv[1:]])
+
+
 def test_python_and_the_command_give_the_same(run, networks, tmp_path):
     """`kf.retrieve` on a file: the command's numbers, the command's files, and ArviZ without a file between."""
     path = write_text(tmp_path / "one.txt", observed()[1])
@@ -215,7 +167,11 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
     models = {"model": kf.Retriever.load(pair, networks / "c0", settings=settings)}
     result = kf.retrieve(path, distance=20.0, **models)
     assert result.draws.shape == (300, 15)
+    result = replace(result, provenance={**result.provenance, "command": asked()})
     summary = json.loads((tmp_path / "out" / "one" / "summary.json").read_text())
+    assert sorted(summary.pop("files")) == sorted(
+        {p.name for p in (tmp_path / "out" / "one").iterdir()} | {"report.html"}
+    )
     assert json.loads(json.dumps(result.summary())) == summary
     page = result.save(tmp_path / "saved")
     written = {p.name for p in (tmp_path / "out" / "one").iterdir()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 from platformdirs import user_cache_path
 
-__all__ = ["cache_folder", "compiled_folder", "digest", "digest_arrays", "written_whole"]
+__all__ = ["cache_folder", "compiled_folder", "digest", "digest_arrays", "folder_written_whole", "written_whole"]
 
 
 @contextmanager
@@ -40,6 +42,47 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield an empty hidden folder beside `path`; on success it takes the place of `path`, on failure it is removed.
+
+    Of a folder that is replaced, files that the body did not write and the last body did not list in its
+    `summary.json` (`files`) are someone else's: they are kept. A run killed between the two renames leaves the
+    old folder under a hidden name; the next one puts it back.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}.*.old")):
+        left.replace(path) if not path.exists() else shutil.rmtree(left)
+    part, old = (path.with_name(f".{path.name}.{os.getpid()}.{kind}") for kind in ("part", "old"))
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        yield part
+        if path.is_dir():
+            path.replace(old)
+        part.replace(path)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        if old.is_dir() and not path.exists():
+            old.replace(path)
+        raise
+    if old.is_dir():
+        for theirs in _not_ours(old):
+            if not (path / theirs.name).exists():
+                theirs.replace(path / theirs.name)
+        shutil.rmtree(old)
+
+
+def _not_ours(folder: Path) -> list[Path]:
+    """Files of `folder` that its summary.json does not list; without one, all."""
+    try:
+        ours = set(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        ours = set()
+    return [path for path in folder.iterdir() if path.name not in ours]
 
 
 def digest(content: Any) -> str:

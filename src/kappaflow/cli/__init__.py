@@ -5,21 +5,20 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Annotated
 
 import typer
 
-from kappaflow.errors import UserError
+from kappaflow.cli.command_line import CommandLine, one_line
 from kappaflow.storage import compiled_folder
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
+app = CommandLine(
     name="kappaflow",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Retrievals whose C/O error bars include the line lists.",
 )
 
 # Each module has `register(app)`. They import what is heavy inside their functions, so that --help is quick.
@@ -36,6 +35,24 @@ _COMMANDS: tuple[str, ...] = (
     "cache",
 )
 
+
+def _version(asked: bool) -> None:
+    if asked:
+        from kappaflow import __version__
+
+        print(f"kappaflow {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help="Retrievals whose C/O error bars include the line lists.")
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Take what stands before the command's name."""
+
+
 for _name in _COMMANDS:
     importlib.import_module(f"kappaflow.cli.{_name}_command").register(app)
 
@@ -49,8 +66,11 @@ def main() -> None:
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
     try:
         app()
-    except UserError as error:
-        print(f"kappaflow: {error}", file=sys.stderr)
+    except Exception as error:
+        told = one_line(error)
+        if told is None:
+            raise
+        print(f"kappaflow: {told}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("kappaflow: interrupted", file=sys.stderr)

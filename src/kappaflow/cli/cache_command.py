@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from kappaflow.cli.command_line import CommandLine
+
 __all__ = ["register"]
 
-cache = typer.Typer(
+cache = CommandLine(
     no_args_is_help=True,
     help="Prepared tables, kept so that the forward model loads in a second: see them, remove them.",
 )

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import CommandLine
+
 __all__ = ["register"]
 
-chemistry = typer.Typer(no_args_is_help=True, help="Equilibrium chemistry: the packaged table and how it is made.")
+chemistry = CommandLine(no_args_is_help=True, help="Equilibrium chemistry: the packaged table and how it is made.")
 
 
 def register(app: typer.Typer) -> None:

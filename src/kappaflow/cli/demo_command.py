@@ -41,8 +41,10 @@ def demo(
     from kappaflow.cli.retrieve_command import say_outcomes
     from kappaflow.evaluate.scoring import score_fresh
     from kappaflow.observe.example import example_path
+    from kappaflow.observe.targets import Target
+    from kappaflow.retrieval.catalogue import retrieve_files
     from kappaflow.retrieval.result import Failed
-    from kappaflow.retrieval.retriever import Retriever, retrieve_files
+    from kappaflow.retrieval.retriever import Retriever
 
     retriever = Retriever.load()
     networks = {"control": retriever.control, "marginalized": retriever.posterior}
@@ -52,7 +54,8 @@ def demo(
         _print(rows)
     _say(as_json, "2. A real spectrum: Wolf 1130C, JWST/NIRSpec G395H (Burgasser et al. 2025)")
     with example_path() as path:
-        (found,), report = retrieve_files(retriever, [("wolf1130c", [path])], out, first=[_section(rows, n)])
+        target = Target("wolf1130c", (path,))
+        (found,), report = retrieve_files(retriever, [target], out, first=[_section(rows, n)])
     if isinstance(found, Failed):
         raise UserError(f"demo: {found.error}")
     if as_json:

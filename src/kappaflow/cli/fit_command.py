@@ -72,11 +72,11 @@ def fit(
     from kappaflow.inference import Posterior
     from kappaflow.model.forward import ForwardModel
     from kappaflow.observe import read_spectrum
+    from kappaflow.observe.targets import name_objects
     from kappaflow.progress import progress
     from kappaflow.refinement import FitSettings
     from kappaflow.refinement import fit as best_fit
     from kappaflow.report.fit_files import write_fit
-    from kappaflow.retrieval.retriever import name_objects
 
     chosen = parsed_lists(lists)
     posterior = Posterior.load()

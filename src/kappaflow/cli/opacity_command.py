@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import CommandLine
 from kappaflow.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-opacity = typer.Typer(
+opacity = CommandLine(
     no_args_is_help=True, help="Molecular opacities: the packaged lists, others, and how they differ."
 )
 
@@ -196,5 +197,6 @@ def _show_comparison(summary: dict[str, Any], temperature: np.ndarray) -> None:
     rows = zip([measured["const"], *measured["modes"]], [prior["const"], *prior["modes"]], strict=True)
     for m, (ours, packaged) in enumerate(rows):
         print(f"{'const' if m == 0 else f'm = {m}':12s}{ours:10.3f}{packaged:10.3f}")
+    print(f"{'slope':12s}{summary['slope']:10.3f}{prior.get('slope', 0.0):10.3f}   in (T/700 K)^slope")
     total, field, rest = (summary[f"rms {what}"] for what in ("ln ratio", "field", "residual"))
     print(f"rms of ln ratio {total:.3f}: field {field:.3f}, residual {rest:.3f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kappaflow.errors import UserError
 from kappaflow.parameters import DRAWS
 
 if TYPE_CHECKING:
+    from kappaflow.observe.distances import Distance
+    from kappaflow.observe.read import Hint
+    from kappaflow.observe.targets import Target
     from kappaflow.retrieval.result import Failed, Retrieval
 
 __all__ = ["register", "say_outcomes"]
@@ -21,10 +26,12 @@ HELP = """From telescope files to posteriors that say how far to trust them.
 
 FILE is a JWST x1d or c1d product, an ECSV, a CSV or plain columns (wavelength, flux, error). Each is an object of its
 own, unless --merge. Writes into --out, for each object: posterior.nc (ArviZ), summary.json, summary.csv, figures; and
-for all: report.html, summary.json, summary.csv. A file that cannot be read is reported and does not stop the others;
-the exit code is then 2.
+for all objects in that folder: report.html, summary.json, summary.csv. A file that cannot be read is reported, does not
+stop the others and leaves an earlier result as it was; the exit code is then 2.
 
 Example: [bold]kappaflow retrieve jw01189_x1d.fits --distance 5.7[/bold]
+many objects, each with its distance: [bold]kappaflow retrieve --targets targets.csv[/bold] (columns file, name,
+distance, distance_error, offset; any may be absent; files relative to the table, two of one object joined by " + ")
 two detectors of one object: [bold]kappaflow retrieve nrs1_x1d.fits nrs2_x1d.fits --merge[/bold]
 a table without units: [bold]kappaflow retrieve wolf.csv --flux-unit erg/s/cm2/um[/bold]
 your own networks, pooled: [bold]kappaflow retrieve x1d.fits --model m0 --model m1 --control c0[/bold]
@@ -32,19 +39,37 @@ trained with your own line lists: [bold]kappaflow retrieve x1d.fits --model m0 -
 """
 
 
-def say_outcomes(outcomes: Sequence[Retrieval | Failed], report: Path) -> None:
-    """Print a line per object, mistakes on stderr, and where the report is."""
+def say_outcomes(outcomes: Sequence[Retrieval | Failed], report: Path | None) -> None:
+    """Print a line per object, mistakes on stderr, and where the report is, if there is one."""
     for row in (outcome.row() for outcome in outcomes):
         if row["verdict"] == "error":
             print(f"kappaflow: {row['error']}", file=sys.stderr)
         else:
             span = f"{row['C_O_q50']:.2f} (68 %: {row['C_O_q16']:.2f} to {row['C_O_q84']:.2f})"
             print(f"{row['name']}: C/O {span}, SNR {row['snr']:.0f}, trust: {row['verdict']}")
-    print(report)
+    if report is not None:
+        print(report)
+
+
+def _targets(files: list[Path], table: Path | None, distance: Distance | None, merge: bool) -> list[Target]:
+    """Objects to retrieve, from the table where there is one."""
+    from kappaflow.observe.targets import named_targets, read_targets
+
+    if table is None:
+        if not files:
+            raise UserError("retrieve: no FILE; give spectra, or a table of them with --targets")
+        return named_targets([files] if merge else [[file] for file in files], distance)
+    if merge or distance is not None:
+        option = "--merge" if merge else "--distance"
+        raise UserError(f"{option}: not beside --targets, which says it for each object; put it into the table")
+    targets, unused = read_targets(table, files)
+    if unused:
+        print(f"kappaflow: {table.name}: not used: {', '.join(unused)}", file=sys.stderr)
+    return targets
 
 
 def retrieve(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Spectra, one object each.")],
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", help="Spectra, one object each.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for everything written.")] = Path("retrieved"),
     model: Annotated[
         list[Path] | None, typer.Option(help="Trained network; several are pooled. Default: the packaged ones.")
@@ -56,6 +81,10 @@ def retrieve(
         Path | None, typer.Option(help="Opacity table the networks were trained with. Default: the packaged one.")
     ] = None,
     distance: Annotated[float | None, typer.Option(help="In pc: lets the flux scale measure the radius.")] = None,
+    distance_error: Annotated[float | None, typer.Option(help="In pc, one sigma: widens R as it should.")] = None,
+    targets: Annotated[
+        Path | None, typer.Option(help="CSV or ECSV: file, name, distance, distance_error, offset of each object.")
+    ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="All FILEs are one object (NRS1 and NRS2, dithers).")] = False,
     draws: Annotated[int, typer.Option(min=100, max=1_000_000, help="Posterior draws, over all networks.")] = DRAWS,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
@@ -72,25 +101,34 @@ def retrieve(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Retrieve (see `HELP`)."""
+    from kappaflow.observe.columns import Hints
+    from kappaflow.observe.distances import as_distance
+
+    chosen = _targets(files or [], targets, as_distance(distance, distance_error), merge)
+    hints: Hint = {
+        "wavelength_unit": wavelength_unit,
+        "flux_unit": flux_unit,
+        "medium": medium,
+        "columns": columns,
+        "source": source,
+        "detector_offset": detector_offset,
+    }
+    Hints(**hints)  # type: ignore[arg-type]  # a wrong one is refused before the networks are loaded
+
+    from kappaflow.retrieval.catalogue import retrieve_files
     from kappaflow.retrieval.result import Failed, RetrievalSettings
-    from kappaflow.retrieval.retriever import Retriever, name_objects, retrieve_files
+    from kappaflow.retrieval.retriever import Retriever
 
     settings = RetrievalSettings(draws=draws, seed=seed)
     retriever = Retriever.load(model or (), control or (), opacity=opacity, settings=settings)
-    outcomes, report = retrieve_files(
-        retriever,
-        name_objects([files] if merge else [[file] for file in files]),
-        out,
-        distance=distance,
-        wavelength_unit=wavelength_unit,
-        flux_unit=flux_unit,
-        medium=medium,
-        columns=columns,
-        source=source,
-        detector_offset=detector_offset,
-    )
+    command = shlex.join(["kappaflow", *sys.argv[1:]])
+    outcomes, report = retrieve_files(retriever, chosen, out, command=command, **hints)
     if as_json:
-        print(json.dumps({"report": str(report), "objects": [outcome.row() for outcome in outcomes]}))
+        print(
+            json.dumps(
+                {"report": None if report is None else str(report), "objects": [outcome.row() for outcome in outcomes]}
+            )
+        )
     else:
         say_outcomes(outcomes, report)
     if any(isinstance(outcome, Failed) for outcome in outcomes):

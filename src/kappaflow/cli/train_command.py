@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import need_extra
 from kappaflow.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a network (see `HELP`)."""
+    if tensorboard:
+        need_extra("tensorboard")
     import torch
 
     if threads is not None:

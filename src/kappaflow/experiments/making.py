@@ -44,7 +44,7 @@ def _simulate(step: DataSet, store: StepStore, scheduler: str | None) -> None:
 
 def _kept_model(config: SpectraConfig) -> Forward:
     """Load the model of a config, once for all the sets that differ in their draws only."""
-    same = {"perturb": "both", "amplitude": 1.0, "pin": (), "exclude": (), "sigma": ()}
+    same = {"perturb": "both", "amplitude": (1.0, 1.0), "pin": (), "exclude": (), "sigma": ()}
     return _model(config.model_copy(update=same).model_dump_json())
 
 

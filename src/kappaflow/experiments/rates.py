@@ -17,6 +17,7 @@ from kappaflow.experiments.steps import DataSet, Drawn, Step, TrainedNetwork
 from kappaflow.experiments.study import Study
 from kappaflow.experiments.workers import Workers
 from kappaflow.inference import Checkpoint, Posterior, Recipe, Trainer, plan_run
+from kappaflow.parameters import parameter_set
 from kappaflow.presets import Frozen
 from kappaflow.simulation import Shards, SpectraConfig, simulate_directory
 from kappaflow.simulation.config import load_model
@@ -142,7 +143,8 @@ class Bench:
         """Spectra per second, and the seconds before the first."""
         begin = time.perf_counter()
         model = load_model(self.config)
-        middle = np.array([(p.low + p.high) / 2 for p in _parameters(model)])
+        parameters = parameter_set(self.config.parameters)
+        middle = (np.asarray(parameters.low) + np.asarray(parameters.high)) / 2
         model(np.tile(middle, (64, 1)))  # compiled for a whole chunk
         ready = time.perf_counter()
         simulate_directory(folder, self.config, BENCH, backend=0, load=lambda _: model)
@@ -157,14 +159,6 @@ class Bench:
             posterior.sample_batch(some.flux, some.error, some.mask, n=self.draws)
             best = min(best, time.perf_counter() - clock)
         return len(some) * self.draws / best
-
-
-def _parameters(model: object) -> tuple:
-    """Return the parameters of a forward model: the paper's where it does not say."""
-    from kappaflow.parameters import PARAMETERS
-
-    found = getattr(model, "parameters", None)
-    return PARAMETERS if found is None else found.parameters
 
 
 @dataclass(frozen=True)

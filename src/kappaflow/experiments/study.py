@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kappaflow.errors import UserError
 from kappaflow.experiments.sizes import Sizes, sizes_of
 from kappaflow.experiments.steps import DataSet, Drawn, TrainedNetwork
 from kappaflow.simulation.config import SpectraConfig, make_config
@@ -74,12 +73,8 @@ class Study:
 
     def config(self, changes: dict[str, Any]) -> SpectraConfig:
         """Return what decides the spectra of a set that differs from the perturbed one by `changes`."""
-        options = {"preset": self.preset, **changes}
+        options = {"preset": self.preset, "parameters": self.parameters, **changes}
         options["amplitude"] = self.sizes.amplitude * options.get("amplitude", 1.0)
-        if "parameters" in SpectraConfig.model_fields:
-            options["parameters"] = self.parameters
-        elif self.parameters != "paper":
-            raise UserError(f"--parameters {self.parameters}: unknown; expected paper")
         return make_config(**options)
 
     def training_set(self, name: str) -> DataSet:

@@ -15,8 +15,9 @@ from kappaflow.errors import UserError
 from kappaflow.observe.columns import Columns
 from kappaflow.observe.units import is_flux, is_spectral, parse_unit, units_in
 
-__all__ = ["read_text"]
+__all__ = ["read_text", "read_words"]
 
+_ECSV = "# %ECSV"
 _COMMENT = ("#", "%", "!", "\\")
 _MISSING = {"", "nan", "none", "null", "n/a", "na", "--", "-", "masked", "..."}
 _TRUE, _FALSE = {"true", "t", "yes"}, {"false", "f", "no"}
@@ -30,19 +31,14 @@ _FORTRAN = re.compile(r"[-+]?[\d.]+[dD][-+]?\d+")
 
 def read_text(where: str, data: bytes) -> Columns:
     """Read `data`, the bytes of the file called `where`, as columns of numbers (n,) with their names and units."""
-    if _BINARY.search(data):
-        raise UserError(f"{where}: neither FITS nor text; expected a spectrum in FITS, ECSV, CSV or columns")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")  # where an old editor left its own micro sign
-    lines = [(i, line.strip()) for i, line in enumerate(text.splitlines(), start=1)]
+    lines = _lines(where, data, "a spectrum in FITS, ECSV, CSV or columns")
     comments = [line.lstrip("#%!\\ ") for _, line in lines if line.startswith(_COMMENT)]
     body = [(i, line) for i, line in lines if line and not line.startswith(_COMMENT)]
     if not body:
         raise UserError(f"{where}: no rows; expected columns wavelength, flux, error")
-    if lines[0][1].startswith("# %ECSV"):
-        return _ecsv(where, [line[2:] for _, line in lines if line.startswith("#")], body)
+    if lines[0][1].startswith(_ECSV):
+        names, units, rows, meta = _ecsv(where, lines, body)
+        return replace(_numbers(where, names, units, rows), said=meta)
     delimiter = _delimiter(body[0][1])
     first = _split(body[0][1], delimiter)
     names, units = _header(where, first, comments)
@@ -55,6 +51,35 @@ def read_text(where: str, data: bytes) -> Columns:
         if stated:  # a second header row, of units
             units, rows = {**stated, **units}, rows[1:]
     return _numbers(where, names, units, [(i, _split(line, delimiter)) for i, line in rows])
+
+
+def read_words(where: str, data: bytes) -> tuple[list[str], dict[str, str], list[tuple[int, list[str]]]]:
+    """Read a table of words, CSV or ECSV: names, units by name, and rows (line number, one word per column)."""
+    lines = _lines(where, data, "a table in CSV or ECSV")
+    body = [(i, line) for i, line in lines if line and not line.startswith("#")]
+    if not body:
+        raise UserError(f"{where}: no rows; expected a table with a row of names")
+    if lines[0][1].startswith(_ECSV):
+        names, units, rows, _ = _ecsv(where, lines, body)
+    else:
+        delimiter = _delimiter(body[0][1]) or ","
+        names, units = [name.strip() for name in _split(body[0][1], delimiter)], {}
+        rows = [(i, _split(line, delimiter)) for i, line in body[1:]]
+    for line, words in rows:
+        if len(words) != len(names):
+            raise UserError(f"{where}: line {line} has {len(words)} columns; expected {len(names)}, as above it")
+    return names, units, [(line, ["" if w.lower() in _MISSING else w for w in words]) for line, words in rows]
+
+
+def _lines(where: str, data: bytes, expected: str) -> list[tuple[int, str]]:
+    """Lines with their numbers, stripped."""
+    if _BINARY.search(data):
+        raise UserError(f"{where}: neither FITS nor text; expected {expected}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # where an old editor left its own micro sign
+    return [(i, line.strip()) for i, line in enumerate(text.splitlines(), start=1)]
 
 
 def _delimiter(line: str) -> str | None:
@@ -175,8 +200,11 @@ def _value(token: str) -> float:
     return _float(token)
 
 
-def _ecsv(where: str, head: list[str], body: list[tuple[int, str]]) -> Columns:
-    """ECSV: its YAML header, read as plain data only, states names, units and meta."""
+def _ecsv(
+    where: str, lines: list[tuple[int, str]], body: list[tuple[int, str]]
+) -> tuple[list[str], dict[str, str], list[tuple[int, list[str]]], dict[str, Any]]:
+    """ECSV: its YAML header, read as plain data only, states names, units and meta; rows are words."""
+    head = [line[2:] for _, line in lines if line.startswith("#")]
     header = _plain_yaml(where, "\n".join(head[2:]))  # after `%ECSV 1.0` and `---`
     columns = header.get("datatype")
     columns = [c for c in columns if isinstance(c, dict)] if isinstance(columns, list) else []
@@ -188,8 +216,7 @@ def _ecsv(where: str, head: list[str], body: list[tuple[int, str]]) -> Columns:
     if not columns or names != [c.get("name") for c in columns] or len(set(names)) < len(names):
         raise UserError(f"{where}: the ECSV header and the row of names disagree; expected the same columns in both")
     units = {name: c["unit"] for name, c in zip(names, columns, strict=True) if isinstance(c.get("unit"), str)}
-    table = _numbers(where, names, units, [(i, _split(line, split)) for i, line in body[1:]])
-    return replace(table, said=_meta(header.get("meta")))
+    return names, units, [(i, _split(line, split)) for i, line in body[1:]], _meta(header.get("meta"))
 
 
 class _PlainLoader(yaml.SafeLoader):

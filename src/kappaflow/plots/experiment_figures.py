@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from kappaflow.parameters import PARAMETERS
+from kappaflow.parameters import PARAMETER_SETS
 from kappaflow.plots import INK, PALETTE, QUIET
 
 __all__ = ["colour_of", "dot_panel", "label_of", "legend_below", "line_panel", "look_of", "nominal_line"]
@@ -28,7 +28,7 @@ COLOURS = {
     "marginalized": PALETTE[0],
     "recalibrated": PALETTE[4],
 }
-LABELS = {p.name: p.label for p in PARAMETERS}
+LABELS = {p.name: p.label for chosen in PARAMETER_SETS.values() for p in chosen.parameters}
 Series = Mapping[str, Any]
 
 

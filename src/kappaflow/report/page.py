@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """One object (or the overview of all): what is large, then trust, figures, tables, notes."""
+    """One object (or the overview of all): what is large, then trust, figures, tables, notes, facts."""
 
     title: str
     headline: str = ""
@@ -80,6 +80,7 @@ class Section:
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)  # what was read, and how
 
     @property
     def verdict(self) -> Grade:

@@ -12,16 +12,18 @@ import numpy as np
 
 from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
-from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
+from kappaflow.parameters import DRAWS, INDEX, NAMED
 from kappaflow.retrieval.predictive import Predictive
 from kappaflow.retrieval.trust import Check, Grade, worst
+from kappaflow.spectra import Box
 
 if TYPE_CHECKING:
     import arviz
     import xarray
 
-__all__ = ["LEVELS", "Failed", "Retrieval", "RetrievalSettings"]
+__all__ = ["LEVELS", "SCHEMA", "Failed", "Retrieval", "RetrievalSettings", "row_of"]
 
+SCHEMA = "kappaflow-retrieval-1"  # of an object's summary.json
 LEVELS = (0.05, 0.16, 0.5, 0.84, 0.95)
 _QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
 
@@ -60,8 +62,8 @@ class Failed:
 class Retrieval:
     """One object: its spectrum on the networks' pixels, its posterior, and how far to trust it.
 
-    `members` (M, n, 15) are the draws of each network, `control` those of the networks of fixed opacities, `envelope`
-    what draws with varied opacities predict.
+    `members` (M, n, D) are the draws of each network, D the parameters of `box`, `control` those of the networks of
+    fixed opacities, `envelope` what draws with varied opacities predict.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Retrieval:
     """
 
     spectrum: Spectrum
+    box: Box
     members: np.ndarray
     control: np.ndarray | None
     envelope: Predictive | None
@@ -81,7 +84,7 @@ class Retrieval:
 
     @property
     def draws(self) -> np.ndarray:
-        """Pooled draws (n, 15)."""
+        """Pooled draws (n, D)."""
         return pooled(self.members, self.settings.draws)
 
     @property
@@ -102,7 +105,7 @@ class Retrieval:
 
     @property
     def quantiles(self) -> np.ndarray:
-        """Quantiles (5, 15) of the draws at LEVELS."""
+        """Quantiles (5, D) of the draws at LEVELS."""
         return _quantiles(self.draws)
 
     @property
@@ -114,10 +117,10 @@ class Retrieval:
         """One row per parameter: name, unit, quantiles, width of the 90 % interval over the prior's."""
         table = self.quantiles
         return [
-            {"parameter": p.name, "unit": p.unit}
+            {"parameter": name, "unit": NAMED[name].unit}
             | dict(zip(_QUANTILES, map(float, table[:, i]), strict=True))
-            | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * p.width))}
-            for i, p in enumerate(PARAMETERS)
+            | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * self.box.widths[i]))}
+            for i, name in enumerate(self.box.names)
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -125,7 +128,9 @@ class Retrieval:
         control = self.control_c_to_o
         rows = self.parameters()
         return {
+            "schema": SCHEMA,
             "name": self.name,
+            "title": self.title,
             "verdict": self.verdict,
             "trust": [check.as_dict() for check in self.checks],
             "parameters": {row.pop("parameter"): row for row in rows},
@@ -133,18 +138,15 @@ class Retrieval:
             "levels": list(LEVELS),
             "snr": self.spectrum.snr,
             "covered_fraction": float(self.spectrum.mask.mean()),
+            "draws": len(self.draws),
+            "predicted": self.envelope is not None,
             "spectrum": {k: list(v) if isinstance(v, tuple) else v for k, v in self.spectrum.meta.items()},
-            **self.provenance,
+            "provenance": dict(self.provenance),
         }
 
     def row(self) -> dict[str, Any]:
         """One line of the table of many objects."""
-        row: dict[str, Any] = {"name": self.name, "verdict": self.verdict, "snr": self.spectrum.snr}
-        row["covered_fraction"] = float(self.spectrum.mask.mean())
-        for prefix, found in (("", self.quantiles[:, INDEX["C_O"]]), ("control_", self.control_c_to_o)):
-            if found is not None:
-                row |= {f"{prefix}C_O_{q}": float(value) for q, value in zip(_QUANTILES, found, strict=True)}
-        return row
+        return row_of(self.summary())
 
     def datasets(self) -> dict[str, xarray.Dataset]:
         """ArviZ's groups: posterior, observed_data, constant_data and, where there is one, control; flux in mJy.
@@ -154,7 +156,8 @@ class Retrieval:
         import xarray as xr
 
         def draws(values: np.ndarray) -> xr.Dataset:
-            columns = {p.name: (("chain", "draw"), values[..., i], {"units": p.unit}) for i, p in enumerate(PARAMETERS)}
+            axes, names = ("chain", "draw"), self.box.names
+            columns = {name: (axes, values[..., i], {"units": NAMED[name].unit}) for i, name in enumerate(names)}
             chains, n = values.shape[:2]
             return xr.Dataset(columns, {"chain": np.arange(chains), "draw": np.arange(n)})
 
@@ -185,9 +188,18 @@ class Retrieval:
 
         folder = Path(folder)
         write_object(self, folder)
-        return write_page([self], [folder], folder / "report.html")
+        return write_page([(self.summary(), folder)], folder / "report.html")
 
 
 def _quantiles(draws: np.ndarray) -> np.ndarray:
     """Quantiles (5, ...) of draws (n, ...) by Weibull's rule: linear interpolation reads tails too narrow."""
     return np.quantile(draws, LEVELS, axis=0, method="weibull")
+
+
+def row_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the table of many objects, from an object's summary."""
+    row = {key: summary[key] for key in ("name", "verdict", "snr", "covered_fraction")}
+    row |= {f"C_O_{q}": summary["parameters"]["C_O"][q] for q in _QUANTILES}
+    if summary["control_c_to_o"] is not None:
+        row |= {f"control_C_O_{q}": value for q, value in zip(_QUANTILES, summary["control_c_to_o"], strict=True)}
+    return row | ({"error": summary["error"]} if "error" in summary else {})

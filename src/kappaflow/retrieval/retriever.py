@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior, packaged
+from kappaflow.observe.distances import as_distance, stated_distance
 from kappaflow.observe.read import Hint, read_spectrum
 from kappaflow.observe.spectrum import Spectrum
-from kappaflow.progress import progress
+from kappaflow.observe.targets import name_objects
+from kappaflow.retrieval.distance_error import with_distance_error
 from kappaflow.retrieval.pipeline import retrieve_spectrum
-from kappaflow.retrieval.result import Failed, Retrieval, RetrievalSettings
+from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.spectra import Forward
 from kappaflow.tables.table_names import recorded_table, table_name
 
-__all__ = ["Retriever", "forward_for", "name_objects", "retrieve", "retrieve_files"]
+__all__ = ["Retriever", "forward_for", "retrieve"]
 
 File = str | os.PathLike[str]
 
@@ -66,19 +68,18 @@ class Retriever:
         """The forward model on the networks' pixels, or a sentence that says why there is none."""
         return forward_for(self.posterior, self.opacity)
 
-    def __call__(self, native: Spectrum, distance: float | None = None) -> Retrieval:
-        """Retrieve one spectrum; `distance` in pc, else what the file states, else unknown."""
-        stated = native.meta.get("distance_pc")
-        if distance is None and isinstance(stated, int | float):
-            distance = float(stated)
-        return retrieve_spectrum(
+    def __call__(self, native: Spectrum, distance: float | tuple[float, float] | None = None) -> Retrieval:
+        """Retrieve one spectrum; `distance` in pc (or with its error), else what the file states, else unknown."""
+        known = as_distance(distance) or stated_distance(native.meta)
+        found = retrieve_spectrum(
             native,
             self.posterior,
             control=self.control,
             model=self.forward,
-            distance=distance,
+            distance=None if known is None else known.pc,
             settings=self.settings,
         )
+        return with_distance_error(found, known)
 
 
 def _loaded(networks: File | Sequence[File] | Posterior) -> Posterior | None:
@@ -106,14 +107,15 @@ def forward_for(posterior: Posterior, opacity: File | None = None) -> Forward | 
     try:
         from kappaflow.model.forward import ForwardModel
 
-        return ForwardModel.load(card.preset, opacity=opacity, cia=recorded_table(card.opacity).cia)
+        cia = recorded_table(card.opacity).cia
+        return ForwardModel.load(card.preset, opacity=opacity, cia=cia, parameters=card.parameters)
     except UserError as error:
         return f"no forward model ({error})"
 
 
 def retrieve(
     *source: File | Spectrum,
-    distance: float | None = None,
+    distance: float | tuple[float, float] | None = None,
     model: File | Sequence[File] | Posterior | Retriever = (),
     opacity: File | None = None,
     settings: RetrievalSettings = RetrievalSettings(),  # noqa: B008 (frozen)
@@ -126,7 +128,8 @@ def retrieve(
     *source
         Files of one object (several are merged), or a `Spectrum`.
     distance
-        In pc; else the file's own `distance_pc`. Without any, the flux scale is not used and R stays at its prior.
+        In pc, or with its error, (5.71, 0.06), which widens R; else the file's own `distance_pc`. Without any, the flux
+        scale is not used and R stays at its prior.
     model, opacity, settings
         See `Retriever.load`; the packaged networks, control and table by default. For many objects, or a control of
         your own, `model` is a `Retriever`, which has the other two.
@@ -142,54 +145,9 @@ def retrieve(
     spectra = [one for one in source if isinstance(one, Spectrum)]
     if spectra and (len(source) > 1 or hints):
         raise UserError("retrieve: a Spectrum stands alone; expected one Spectrum, or files and how to read them")
+    as_distance(distance)  # refused before anything is loaded
     files = [Path(one) for one in source if not isinstance(one, Spectrum)]
     native = spectra[0] if spectra else read_spectrum(*files, **hints)
     name = name_objects([files])[0][0] if files else "spectrum"
     with_these = model if isinstance(model, Retriever) else Retriever.load(model, opacity=opacity, settings=settings)
     return replace(with_these(native, distance), name=name)
-
-
-def name_objects(groups: Sequence[Sequence[Path]]) -> list[tuple[str, list[Path]]]:
-    """Name objects by their first file, distinctly, and safe as folders.
-
-    Examples
-    --------
-    >>> [name for name, _ in name_objects([[Path("a/x1d.fits.gz")], [Path("b/x1d.csv")]])]
-    ['x1d', 'x1d-2']
-    """
-    taken: dict[str, int] = {}
-    named = []
-    for group in groups:
-        stem = group[0].name.removesuffix(".gz").rsplit(".", 1)[0].strip(". ") or "spectrum"
-        taken[stem] = taken.get(stem, 0) + 1
-        named.append((stem if taken[stem] == 1 else f"{stem}-{taken[stem]}", list(group)))
-    return named
-
-
-def retrieve_files(
-    retriever: Retriever,
-    objects: Sequence[tuple[str, list[Path]]],
-    out: Path,
-    *,
-    distance: float | None = None,
-    first: Sequence[Any] = (),
-    **hints: Unpack[Hint],
-) -> tuple[list[Retrieval | Failed], Path]:
-    """Retrieve each object (name, files) into a folder of its own, and write the report on all of them.
-
-    A mistake in one does not stop the others. `first` are sections of the report before the objects' own. Returns what
-    came of each, and the path of report.html.
-    """
-    from kappaflow.report.files import write_collection, write_object
-
-    outcomes: list[Retrieval | Failed] = []
-    with progress("retrieving", len(objects), unit="spectra") as advance:
-        for name, files in objects:
-            try:
-                found = replace(retriever(read_spectrum(*files, **hints), distance), name=name)
-                write_object(found, out / name)
-            except UserError as error:
-                found = Failed(name, str(error))
-            outcomes.append(found)
-            advance(1, note=name)
-    return outcomes, write_collection(outcomes, out, first)

@@ -1,0 +1,131 @@
+"""One object's part of the report, from its summary and its folder: read back from disk as well as fresh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kappaflow.report.page import Figure, Section, Table
+from kappaflow.retrieval.trust import Check
+
+__all__ = ["failed_section", "object_section", "overview"]
+
+_OMITTED = (
+    "The model has six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching and one grey "
+    "cloud: no PH3, no patchy clouds, no isotopologues, no condensation of oxygen."
+)
+_CAPTIONS = {
+    "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities varied; residuals below.",
+    "spectrum": "Data on the model's pixels.",
+    "c_to_o": "C/O; thick bars hold 68 %, thin ones 90 %. Control: the same network with the opacities fixed.",
+    "corner": "C/O and the parameters the spectrum constrains; contours hold 68 and 95 %.",
+}
+_UNSCALED = "No distance was given: the flux scale was not used, and R is close to its prior."
+
+
+def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, str] | None = None) -> Section:
+    """Return the part of the object whose summary this is and whose figures are in `folder`.
+
+    `made` says how, where that is not said for all objects together.
+    """
+    c_o = summary["parameters"]["C_O"]
+    rows = [
+        [_named(name, row["unit"]), *(_short(row[q]) for q in _quantiles(row)), f"{row['width_over_prior']:.2f}"]
+        for name, row in summary["parameters"].items()
+    ]
+    header = ["parameter", "5 %", "16 %", "median", "84 %", "95 %", "width / prior"]
+    figures = [
+        Figure(folder / "spectrum.png", _CAPTIONS["band" if summary["predicted"] else "spectrum"], "spectrum"),
+        Figure(folder / "c_to_o.png", _CAPTIONS["c_to_o"], "C/O densities and intervals"),
+        Figure(folder / "corner.png", _CAPTIONS["corner"], "corner plot of the informative parameters"),
+    ]
+    meta = summary["spectrum"]
+    kept = [f"A later attempt failed and left this result as it was: {summary['error']}"] if "error" in summary else []
+    strong = frozenset({list(summary["parameters"]).index("C_O")})
+    return Section(
+        summary["title"],
+        f"C/O = {c_o['q50']:.2f} +{c_o['q84'] - c_o['q50']:.2f} −{c_o['q50'] - c_o['q16']:.2f}",
+        "68 % interval; bulk elemental ratio, line lists included",
+        [_check(check) for check in summary["trust"]],
+        [Table(header, rows, f"Posterior, {summary['draws']:,} draws.", strong)],
+        figures,
+        [*kept, *([] if meta["scale_known"] else [_UNSCALED]), *meta.get("notes", ()), _OMITTED],
+        {**_facts(meta), **(made or {})},
+    )
+
+
+def failed_section(name: str, error: str) -> Section:
+    """Return the part of an object without a result."""
+    return Section(name, "No result", error)
+
+
+def _facts(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return what was read, in the words of the file: files, distance, units, rows."""
+    facts = {"file": ", ".join(meta.get("files", ()))}
+    pc, error = meta.get("distance_pc"), meta.get("distance_error_pc")
+    facts["distance"] = "not given" if pc is None else f"{pc:g}{f' ± {error:g}' if error else ''} pc"
+    rows = dict(meta.get("rows", {}))
+    read = rows.pop("read", None)
+    if read is not None:
+        rows |= {"outliers": meta["outliers_masked"]} if "outliers_masked" in meta else {}
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rows.items())
+        facts["rows"] = f"{read:,} read; masked: {reasons or 'none'}"
+    for key, name in (("wavelength_unit", "wavelengths"), ("flux_unit", "flux")):
+        if key in meta:
+            facts[name] = _words(meta[key]) + (f", {_words(meta['medium'])}" if name == "wavelengths" else "")
+    seen = [_words(meta[key]) for key in ("instrument", "grating", "filter", "detector") if meta.get(key)]
+    return facts | ({"instrument": " ".join(seen)} if seen else {})
+
+
+def _words(value: Any) -> str:
+    return " and ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _check(plain: Mapping[str, Any]) -> Check:
+    """Return a line of the trust card from its plain data."""
+    value = plain["value"]
+    interval = plain.get("interval")
+    return Check(
+        plain["name"],
+        math.nan if value is None else value,
+        plain["verdict"],
+        plain["sentence"],
+        None if interval is None else (interval[0], interval[1]),
+    )
+
+
+def _quantiles(row: Mapping[str, Any]) -> list[str]:
+    return [key for key in row if key.startswith("q")]
+
+
+def _named(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit and not unit.startswith("dex") else name
+
+
+def _short(value: float) -> str:
+    """Three or four figures, no exponents: 1,234 or 0.0312."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def overview(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Section:
+    """Return the first section of a report on many: a table, and C/O against SNR, written into `folder`."""
+    from kappaflow.plots import object_figures as plots
+    from kappaflow.plots import save_figure
+
+    rows, shown = [], []
+    for summary in summaries:
+        if "parameters" not in summary:
+            rows.append([summary["name"], "error", "", "", ""])
+            continue
+        c_o, snr = summary["parameters"]["C_O"], summary["snr"]
+        q = [c_o[key] for key in _quantiles(c_o)]
+        shown.append(plots.Retrieved(summary["title"][:24], snr, q, summary["control_c_to_o"]))
+        rows.append([summary["title"], summary["verdict"], f"{snr:.0f}", f"{q[2]:.2f}", f"{q[1]:.2f} to {q[3]:.2f}"])
+    figures = []
+    if shown:
+        path = save_figure(plots.c_to_o_against_snr(shown), folder / "c_to_o_snr")[0]
+        figures.append(Figure(path, "C/O in order of SNR; thick bars hold 68 %, thin ones 90 %.", "C/O against SNR"))
+    table = Table(["object", "trust", "SNR", "C/O", "68 %"], rows, f"{len(shown)} of {len(summaries)} retrieved.")
+    return Section("All objects", tables=[table], figures=figures)
