@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 
 from kappaflow.parameters import INDEX, PARAMETERS
-from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation import Backend, Shards, make_config, simulate_directory
 from kappaflow.simulation.config import load_model, plan_shards
 from kappaflow.simulation.directory import Claims
 from kappaflow.simulation.opacity_draws import coefficient_sigma, draw_field, sigma_table
@@ -71,7 +71,11 @@ def end_to_end(preset, shards, folder):
 def reading(pixels, batches, folder, masks):
     """Spectra per second of `Shards.train`, by the wall clock and for each second of one core."""
     simulate_directory(
-        folder, make_config(model="toy"), 100 * SHARD_SIZE, load=lambda recipe: ToyModel(pixels), resume=True
+        folder,
+        make_config(model="toy"),
+        100 * SHARD_SIZE,
+        backend=Backend(load=lambda recipe: ToyModel(pixels)),
+        resume=True,
     )
     shards = Shards(folder, masks=masks)
     shards.train(0, 0, 128)

@@ -23,12 +23,14 @@ def command(monkeypatch, capsys):
 @pytest.fixture(scope="session")
 def toy_shards():
     """Make a directory of made-up spectra, or let it grow; returns it."""
-    from kappaflow.simulation import make_config, simulate_directory
+    from kappaflow.simulation import Backend, make_config, simulate_directory
     from kappaflow.simulation.toy import ToyModel
 
     def make(directory, n, *, seed=0, pixels=90, **config):
         settings = make_config(model="toy", **config)
-        simulate_directory(directory, settings, n, seed=seed, resume=True, load=lambda _: ToyModel(pixels))
+        simulate_directory(
+            directory, settings, n, seed=seed, resume=True, backend=Backend(load=lambda _: ToyModel(pixels))
+        )
         return directory
 
     return make

@@ -16,7 +16,7 @@ from kappaflow.model import ForwardModel
 from kappaflow.observe.example import example_spectrum
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.parameters import bounds
-from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation import Backend, Shards, make_config, simulate_directory
 
 KINDS = ("marginalized", "control")
 SEED = 73_001  # of no training set
@@ -58,7 +58,7 @@ def fresh(tmp_path_factory):
     rows = {}
     for perturb, n in (("both", 512), ("none", 256)):
         where, config = folder / perturb, make_config(perturb=perturb)
-        simulate_directory(where, config, n, seed=SEED, backend=0, load=lambda _: model)
+        simulate_directory(where, config, n, seed=SEED, backend=Backend(0, lambda _: model))
         shards = Shards(where, seed=SEED)
         for kind, posterior in networks.items():
             posterior.refuse_training_seed(shards.card.seed, folder)

@@ -15,7 +15,7 @@ from kappaflow.physics.emission import atmosphere, sloped
 from kappaflow.physics.sensitivity import sensitivities
 from kappaflow.physics.temperature import profile
 from kappaflow.presets import preset
-from kappaflow.simulation import Shards, make_config, simulate_directory
+from kappaflow.simulation import Backend, Shards, make_config, simulate_directory
 from kappaflow.simulation.config import plan_shards
 from kappaflow.simulation.toy import ToyModel
 from kappaflow.spectra import Box
@@ -125,7 +125,7 @@ def test_derivatives_of_the_full_set_are_differences(model):
 def shards(tmp_path_factory):
     where = tmp_path_factory.mktemp("full")
     config = make_config(model="toy", parameters="full", amplitude=(0.0, 2.5), broadening=((1.0, 0.0), (1.3, -0.15)))
-    simulate_directory(where, config, 2048, backend=0)
+    simulate_directory(where, config, 2048, backend=Backend(0))
     return Shards(where, seed=3)
 
 

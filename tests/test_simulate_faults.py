@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
-from kappaflow.simulation import Shards, make_config, read_shard, simulate_directory
+from kappaflow.simulation import Backend, Shards, make_config, read_shard, simulate_directory
 from kappaflow.simulation.config import plan_shards
 from kappaflow.simulation.directory import Claims, check_directory, shard_path
 from kappaflow.simulation.prior import SHARD_SIZE
@@ -31,12 +31,12 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 # Runs a simulation in a process of its own: directory, shards, seconds slept in each shard.
 SCRIPT = """
 import sys
-from kappaflow.simulation import make_config, simulate_directory
+from kappaflow.simulation import Backend, make_config, simulate_directory
 from kappaflow.simulation.toy import ToyModel
 out, shards, pace = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 model = ToyModel(300, pace)
 print("ready", flush=True)
-simulate_directory(out, make_config(model="toy"), 128 * shards, resume=True, load=lambda recipe: model)
+simulate_directory(out, make_config(model="toy"), 128 * shards, resume=True, backend=Backend(load=lambda recipe: model))
 """
 
 
@@ -46,7 +46,7 @@ def load(pixels, pace, recipe):
 
 def run(directory, shards, *, pace=0.0, resume=False, backend=None, recipe=TOY):
     model = partial(load, PIXELS, pace)
-    return simulate_directory(directory, recipe, shards * SHARD_SIZE, resume=resume, backend=backend, load=model)
+    return simulate_directory(directory, recipe, shards * SHARD_SIZE, resume=resume, backend=Backend(backend, model))
 
 
 def start(directory, shards, pace):
@@ -171,7 +171,7 @@ def test_a_file_size_limit_is_a_clear_error_and_leaves_nothing_half_written(tmp_
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         with pytest.raises(UserError) as caught:
-            simulate_directory(tmp_path, TOY, 8 * SHARD_SIZE, load=lambda recipe: FillsUp(PIXELS))
+            simulate_directory(tmp_path, TOY, 8 * SHARD_SIZE, backend=Backend(load=lambda recipe: FillsUp(PIXELS)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "no room" in str(caught.value)
@@ -274,7 +274,7 @@ class FailsAtSeven(ToyModel):
 
 def test_an_error_in_a_worker_process_reaches_the_user_and_stops_the_others(tmp_path):
     with pytest.raises(ArithmeticError, match="not finite and positive"):
-        simulate_directory(tmp_path, TOY, ALL * SHARD_SIZE, backend=2, load=fails_at_seven)
+        simulate_directory(tmp_path, TOY, ALL * SHARD_SIZE, backend=Backend(2, fails_at_seven))
     assert 6 <= count(tmp_path) < ALL
     assert check_directory(tmp_path)["damaged"] == {}
     assert not list(tmp_path.glob("*.part"))
@@ -307,9 +307,9 @@ def test_a_directory_made_with_another_config_is_refused_saying_what_differs(tmp
 def test_another_seed_and_other_tables_are_refused_too(tmp_path):
     run(tmp_path, 1)
     with pytest.raises(UserError, match="seed is 0 there, 1 asked for"):
-        simulate_directory(tmp_path, TOY, 128, seed=1, load=partial(load, PIXELS, 0.0))
+        simulate_directory(tmp_path, TOY, 128, seed=1, backend=Backend(load=partial(load, PIXELS, 0.0)))
     with pytest.raises(UserError, match="model is .* pixels is 300 there, 200 asked for"):
-        simulate_directory(tmp_path, TOY, 128, load=partial(load, 200, 0.0))
+        simulate_directory(tmp_path, TOY, 128, backend=Backend(load=partial(load, 200, 0.0)))
 
 
 def test_a_folder_of_other_things_is_not_touched(tmp_path):
@@ -356,7 +356,7 @@ def test_a_cluster_with_other_tables_is_refused(tmp_path, cluster):
     other = make_config(model="toy", amplitude=3.0)  # one that no worker has met yet
     with pytest.raises(UserError, match="digest"):
         simulate_directory(
-            tmp_path, other, 256, backend=cluster.scheduler_address, load=partial(_elsewhere, os.getpid())
+            tmp_path, other, 256, backend=Backend(cluster.scheduler_address, partial(_elsewhere, os.getpid()))
         )
 
 

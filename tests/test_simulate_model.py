@@ -5,7 +5,7 @@ import pytest
 
 import kappaflow as kf
 from kappaflow.parameters import bounds
-from kappaflow.simulation import make_config, read_shard, simulate_directory
+from kappaflow.simulation import Backend, make_config, read_shard, simulate_directory
 from kappaflow.simulation.config import load_model, plan_shards
 from kappaflow.simulation.directory import shard_path
 from kappaflow.simulation.run import ShardJob
@@ -77,7 +77,7 @@ def test_broadening_changes_the_spectra_and_not_the_71_columns(model):
 
 def test_worker_processes_write_what_the_same_model_computes(tmp_path, model):
     """The path of the command line: processes of their own that load the packaged tables themselves."""
-    simulate_directory(tmp_path, make_config(preset="tiny"), 256, seed=5, backend=1)
+    simulate_directory(tmp_path, make_config(preset="tiny"), 256, seed=5, backend=Backend(1))
     plan = plan_shards(make_config(preset="tiny"), 5, model)
     for index in range(2):
         shard, address = read_shard(shard_path(tmp_path, index))

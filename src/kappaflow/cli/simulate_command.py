@@ -144,7 +144,7 @@ def simulate(
     from kappaflow.simulation.config import load_model, make_config
     from kappaflow.simulation.field_widths import read_priors
     from kappaflow.simulation.masks import read_masks
-    from kappaflow.simulation.run import simulate_directory
+    from kappaflow.simulation.run import Backend, simulate_directory
 
     measured = read_priors(prior or [])
     config = make_config(
@@ -164,9 +164,8 @@ def simulate(
     if masks is not None:  # before the long part, not after it
         read_masks(masks, np.linspace(*WINDOW, 200))
     count = preset_named(preset).spectra if n is None else n
-    backend = scheduler if scheduler is not None else workers
-    load = partial(load_model, opacity=opacity)
-    result = simulate_directory(out, config, count, seed=seed, resume=resume, backend=backend, load=load)
+    backend = Backend(scheduler if scheduler is not None else workers, partial(load_model, opacity=opacity))
+    result = simulate_directory(out, config, count, seed=seed, resume=resume, backend=backend)
     if masks is not None:
         result["masks"] = _keep_masks(masks, out)
     return _report(result, as_json)

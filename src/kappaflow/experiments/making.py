@@ -13,7 +13,7 @@ from kappaflow.experiments.steps import DataSet, Drawn, Step, TrainedNetwork
 from kappaflow.experiments.store import StepStore
 from kappaflow.experiments.treatments import shown
 from kappaflow.inference import Posterior, Trainer, plan_run
-from kappaflow.simulation import Shards, SpectraConfig, simulate_directory
+from kappaflow.simulation import Backend, Shards, SpectraConfig, simulate_directory
 from kappaflow.simulation.config import load_model
 from kappaflow.spectra import Forward
 
@@ -36,9 +36,9 @@ def make_step(step: Step, store: StepStore, report: Report, scheduler: str | Non
 
 def _simulate(step: DataSet, store: StepStore, scheduler: str | None) -> None:
     start = time.monotonic()
-    backend = scheduler or (0 if step.n <= IN_PROCESS else None)
-    load = _kept_model if backend == 0 else load_model
-    simulate_directory(store.path(step), step.config, step.n, seed=step.seed, resume=True, backend=backend, load=load)
+    where = scheduler or (0 if step.n <= IN_PROCESS else None)
+    backend = Backend(where, _kept_model if where == 0 else load_model)
+    simulate_directory(store.path(step), step.config, step.n, seed=step.seed, resume=True, backend=backend)
     store.mark(step, time.monotonic() - start)
 
 

@@ -19,7 +19,7 @@ from kappaflow.experiments.workers import Workers
 from kappaflow.inference import Checkpoint, Posterior, Recipe, Trainer, plan_run
 from kappaflow.parameters import parameter_set
 from kappaflow.presets import Frozen
-from kappaflow.simulation import Shards, SpectraConfig, simulate_directory
+from kappaflow.simulation import Backend, Shards, SpectraConfig, simulate_directory
 from kappaflow.simulation.config import load_model
 from kappaflow.spectra import Card, Spectra
 from kappaflow.storage import digest, written_whole
@@ -147,7 +147,7 @@ class Bench:
         middle = (np.asarray(parameters.low) + np.asarray(parameters.high)) / 2
         model(np.tile(middle, (64, 1)))  # compiled for a whole chunk
         ready = time.perf_counter()
-        simulate_directory(folder, self.config, BENCH, backend=0, load=lambda _: model)
+        simulate_directory(folder, self.config, BENCH, backend=Backend(0, lambda _: model))
         return BENCH / (time.perf_counter() - ready), ready - begin
 
     def _drawn(self, trainer: Trainer, seen: Spectra) -> float:

@@ -3,10 +3,11 @@
 from kappaflow.simulation.config import SpectraConfig, make_config
 from kappaflow.simulation.in_memory import SimulatedTable, simulate
 from kappaflow.simulation.reader import Shards
-from kappaflow.simulation.run import simulate_directory
+from kappaflow.simulation.run import Backend, simulate_directory
 from kappaflow.simulation.shard import read_shard
 
 __all__ = [
+    "Backend",
     "SpectraConfig",
     "Shards",
     "SimulatedTable",

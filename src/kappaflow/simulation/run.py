@@ -24,9 +24,22 @@ from kappaflow.simulation.prior import SHARD_SIZE
 from kappaflow.simulation.shard import draw_shard, encode
 from kappaflow.spectra import Forward
 
-__all__ = ["ONE_THREAD", "ShardJob", "environment", "processors", "simulate_directory"]
+__all__ = ["ONE_THREAD", "Backend", "ShardJob", "environment", "processors", "simulate_directory"]
 
 POLL = 0.1  # s between looks at shards that others are making
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where shards are made, and what makes the forward model there.
+
+    `where` is a number of processes on this machine (0: this one), or the address of a Dask scheduler; by default one
+    process per processor, or this process where there is a GPU. `load` makes the forward model from the config; it must
+    be picklable where other processes use it.
+    """
+
+    where: int | str | None = None
+    load: Callable[[SpectraConfig], Forward] = load_model
 
 
 @dataclass(frozen=True)
@@ -48,16 +61,13 @@ def simulate_directory(
     *,
     seed: int = 0,
     resume: bool = False,
-    backend: str | int | None = None,
-    load: Callable[[SpectraConfig], Forward] = load_model,
+    backend: Backend = Backend(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Simulate at least `n` spectra, in whole shards, into the directory `out`.
 
     Parameters
     ----------
-    backend : number of processes on this machine (0: this one), or the address of a Dask scheduler; by default one
-        process per processor, or this process where there is a GPU
-    load : makes the forward model from the config; must be picklable when other processes use it
+    backend : where the shards are made, and what makes the forward model there
 
     Returns
     -------
@@ -68,25 +78,25 @@ def simulate_directory(
     directory = Path(out)
     if directory.exists() and not directory.is_dir():
         raise UserError(f"{out}: a file; expected a directory")
-    model = load(config)
+    model = backend.load(config)
     plan = plan_shards(config, seed, model)
-    backend = _default_backend(config) if backend is None else backend
+    where = _default_place(config) if backend.where is None else backend.where
     shards = -(-n // SHARD_SIZE)
     directory.mkdir(parents=True, exist_ok=True)
     claims = Claims(directory)
     start = time.monotonic()
     try:
         todo = prepare(directory, plan, shards, claims, resume=resume)
-        job = ShardJob(plan, load)
+        job = ShardJob(plan, backend.load)
         with _bar(shards, len(todo)) as advance:
-            if isinstance(backend, str):
+            if isinstance(where, str):
                 from kappaflow.simulation.cluster import fill_on_cluster
 
-                fill_on_cluster(backend, directory, job, todo, advance)
-            elif backend == 0:
+                fill_on_cluster(where, directory, job, todo, advance)
+            elif where == 0:
                 fill(directory, job, model, todo, claims, advance)
             elif todo:
-                _fill_with_processes(min(backend, len(todo)), directory, job, todo, advance)
+                _fill_with_processes(min(where, len(todo)), directory, job, todo, advance)
     except BaseException:
         sweep(directory, claims)  # what a process that was ended in the middle of writing may have left
         raise
@@ -169,7 +179,7 @@ def _write(directory: Path, index: int, content: bytes, claims: Claims) -> None:
     claims.release(path.name)
 
 
-def _default_backend(config: SpectraConfig) -> int:
+def _default_place(config: SpectraConfig) -> int:
     """One process per processor; this process for a model that needs none, and on a GPU, which one fills."""
     if config.model == "toy":
         return 0
