@@ -46,7 +46,7 @@ def _broadening(value: str) -> tuple[float, float]:
     return scale, shift
 
 
-def _span(value: str) -> tuple[float, float]:
+def _span(value: str) -> float | tuple[float, float]:
     """Read "1" or "0:2.5"."""
     words = value.split(":")
     try:
@@ -55,7 +55,7 @@ def _span(value: str) -> tuple[float, float]:
         low = high = float("nan")
     if len(words) > 2 or not 0 <= low <= high < float("inf"):
         raise UserError(f"--amplitude {value}: expected a number of at least 0, or LOW:HIGH, for example 0:2.5")
-    return low, high
+    return low if len(words) == 1 else (low, high)
 
 
 def _check(directory: Path, as_json: bool) -> None:

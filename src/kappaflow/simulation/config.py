@@ -39,13 +39,18 @@ class SpectraConfig(Frozen):
     model: Literal["forward", "toy"] = "forward"
     sequence: Literal["uniform", "sobol"] = "uniform"
     perturb: Literal["both", "smooth", "discrete", "none"] = "both"
-    amplitude: tuple[float, float] = (1.0, 1.0)  # of the field: drawn between the two, one for each spectrum
+    amplitude: float | tuple[float, float] = 1.0  # of the field; between two it is drawn, for each spectrum
     axes: tuple[str, ...] = SWAPPED  # species whose lists are swapped: "CH4", or "CH4=base+exomol" for some of them
     sigma: tuple[tuple[str, tuple[float, ...]], ...] = ()  # (species, (const, modes...)) in place of the packaged ones
     pin: tuple[tuple[str, str], ...] = ()
     exclude: tuple[tuple[str, str], ...] = ()
     broadening: tuple[tuple[float, float], ...] = ((1.0, 0.0),)  # (scale, shift) of the half-widths: shards cycle
     cia: str = "borysow"
+
+    @property
+    def amplitude_span(self) -> tuple[float, float]:
+        """Smallest and largest amplitude."""
+        return self.amplitude if isinstance(self.amplitude, tuple) else (self.amplitude, self.amplitude)
 
 
 def make_config(**options: Any) -> SpectraConfig:
@@ -62,8 +67,6 @@ def make_config(**options: Any) -> SpectraConfig:
     for name in ("pin", "exclude", "sigma"):
         if isinstance(options.get(name), Mapping):
             options[name] = tuple(options[name].items())
-    if isinstance(options.get("amplitude"), int | float):
-        options["amplitude"] = (options["amplitude"],) * 2
     if "broadening" in options and len(np.shape(options["broadening"])) == 1:
         options["broadening"] = (options["broadening"],)
     try:
@@ -74,7 +77,7 @@ def make_config(**options: Any) -> SpectraConfig:
         raise UserError(f"{where}: {first.get('input')!r}: {first['msg'].lower()}") from None
     preset(config.preset)  # raises with the names it knows
     species = parameter_set(config.parameters).species
-    low, high = config.amplitude
+    low, high = config.amplitude_span
     if not (math.isfinite(high) and 0 <= low <= high):
         raise UserError(
             f"amplitude: {low:g} to {high:g}; expected a number of at least 0 (1 is the packaged table), or two, the "
