@@ -209,3 +209,16 @@ def test_covariates_that_do_not_fit_are_refused(covariate, message):
 def test_too_few_bootstraps_are_refused():
     with pytest.raises(UserError, match="at least 100"):
         JudgeSettings(bootstraps=10)
+
+
+@pytest.mark.parametrize("seed", [0, 21, 22])
+def test_what_a_check_counts_and_what_it_decides_agree(seed):
+    """Between the levels of one family and of all (seeds 21, 22) nothing passes with what it calls a fail."""
+    draws = boxed(250, 200, [0.1, 0.2], shift=[0.12, 0.0], seed=seed)
+    verdict = judge(draws, JudgeSettings(bootstraps=100, references=2))
+    pit = next(check for check in verdict.checks if check["check"] == "PIT")
+    assert (pit["threshold"] <= pit["p_value"] < 0.05) == (seed > 0)
+    assert pit["passed"]
+    assert pit["finding"].startswith("0 of 2 parameters fail")
+    if verdict.calibrated:
+        assert set(verdict.readings.values()) == {"sound"}

@@ -42,6 +42,8 @@ def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(ne
         "posterior predictive",
         "seed disagreement",
         "prior edge",
+        "faint pixels",
+        "learned",
         "line-list share",
     ]
     verdicts = dict(zip(names, (check.verdict for check in result.checks), strict=True))
@@ -151,7 +153,7 @@ def test_one_object_leaves_arviz_json_csv_and_figures(run, tmp_path):
     assert summary["parameters"]["C_O"]["q50"] == pytest.approx(float(np.median(draws)), abs=0.02)
     assert said["objects"][0]["C_O_q50"] == summary["parameters"]["C_O"]["q50"]
     assert summary["spectrum"]["scale_known"] is True
-    assert len(summary["trust"]) == 7
+    assert len(summary["trust"]) == 9
 
 
 def asked():
@@ -216,7 +218,7 @@ def test_two_detectors_are_merged_when_asked(run, tmp_path):
     assert len(summary) == 1
     assert summary[0]["spectrum"]["files"] == ["nrs1_x1d.fits", "nrs2_x1d.fits"]
     assert summary[0]["covered_fraction"] > 0.9
-    assert len(summary[0]["trust"]) == 6
+    assert len(summary[0]["trust"]) == 8
     assert summary[0]["control_c_to_o"] is None
 
 

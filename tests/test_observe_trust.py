@@ -62,6 +62,7 @@ def test_seeds_agree_differ_disagree_or_are_alone():
         return [rng.normal(c, 0.1, 4000) for c in centres]
 
     assert seed_check(members(0.5, 0.5, 0.5)).verdict == "pass"
+    assert "agree" not in seed_check(members(0.45, 0.54)).sentence  # medians a half-width apart are no agreement
     assert seed_check(members(0.5, 0.63, 0.5)).verdict == "warn"
     assert seed_check(members(0.4, 0.9, 0.5)).verdict == "fail"
     alone = seed_check(members(0.5))
@@ -159,6 +160,41 @@ def test_a_misfit_that_no_opacity_explains_fails_and_one_that_they_explain_passe
     assert "with fixed opacities it would not" in check.sentence
 
 
+def placed(flux, rng, error=NOISE):
+    wave = 3.0 + 2 * WAVE
+    return posterior_predictive(flux, error, np.ones(P, bool), predicted(rng), rng, wavelength=wave)
+
+
+def test_a_local_misfit_is_placed_and_the_remedy_is_to_mask_it():
+    rng = RNG(13)
+    found = placed(observed(rng) + 0.6 * (np.abs(WAVE - 0.65) < 0.02), rng)  # at 4.3 um
+    check = predictive_check(found)
+    assert check.verdict == "fail"
+    assert found.misfit.band == (4.2, 4.4)
+    assert "--mask 4.2:4.4" in check.sentence
+    assert "outside" not in check.sentence  # single pixels may all lie in a broad band: no contradiction
+
+
+def test_a_misfit_everywhere_asks_for_larger_errors_and_says_how_large():
+    """White structure of 10 % of the flux, untold: f comes out near 0.1, whatever the smooth modes take."""
+    rng = RNG(14)
+    flux = observed(rng, noise=0.2)
+    found = placed(flux * (1 + 0.1 * rng.standard_normal(P)), rng, error=0.2 * NOISE)
+    check = predictive_check(found)
+    assert check.verdict == "fail"
+    assert found.misfit.share < 0.4
+    assert found.misfit.f == pytest.approx(0.1, rel=0.25)
+    assert "spread over the spectrum" in check.sentence
+    assert "f = 0.1" in check.sentence or "f = 0.0" in check.sentence
+
+
+def test_without_a_misfit_nothing_is_placed():
+    rng = RNG(15)
+    found = placed(observed(rng), rng)
+    assert found.misfit.f < 0.02
+    assert predictive_check(found).verdict == "pass"
+
+
 def test_a_band_wider_than_the_spectrum_is_no_pass():
     rng = RNG(12)
     broad = posterior_predictive(observed(rng), NOISE, np.ones(P, bool), predicted(rng, opacity=1.5), rng)
@@ -198,6 +234,27 @@ def test_the_worst_verdict_is_the_cards_and_the_card_is_plain_data():
     assert worst(checks) == "warn"
     assert worst([*checks, Check("c", 0.0, "fail", "C.")]) == "fail"
     assert json.loads(json.dumps([c.as_dict() for c in checks]))[1]["value"] is None
+
+
+def test_every_warning_and_failure_says_what_to_do():
+    rng = RNG(16)
+    apart = [rng.normal(c, 0.1, 500) for c in (0.3, 0.9)]
+    told = [
+        (snr_check(5), "add exposures"),
+        (snr_check(9), "add exposures"),
+        (snr_check(900), "errors' unit"),
+        (coverage_check(np.arange(10) < 3), "--merge"),
+        (coverage_check(np.arange(10) < 1), "--merge"),
+        (familiarity_check([0.02]), "residuals"),
+        (familiarity_check([0.001]), "kappaflow fit"),
+        (seed_check(apart), "--model"),
+        (edge_check(draws(C_O=(1, 30))), "quote a limit"),
+        (edge_check(draws(v_sin_i=(1, 30))), "quote limits"),
+        (line_list_share(rng.normal(0, 0.1, 500), rng.normal(9, 1, 500), rng), "quote neither"),
+    ]
+    for check, action in told:
+        assert check.verdict != "pass"
+        assert action in check.sentence, check.sentence
 
 
 def test_every_sentence_is_one_sentence():

@@ -118,6 +118,13 @@ def test_a_member_draws_the_same_alone_and_in_the_ensemble(folders, pooled, spec
     assert np.allclose(alone, pooled.sample_members(spectrum, n=100)[0], atol=1e-5)
 
 
+def test_networks_of_other_data_are_not_pooled(folders):
+    first, other = (Checkpoint.load(folder) for folder in folders[:2])
+    elsewhere = replace(other, card=replace(other.card, digest="0123456789abcdef"))
+    with pytest.raises(UserError, match="network 1 was trained on data 0123456789abcdef, network 0 on"):
+        Posterior([first, elsewhere])
+
+
 def test_seed_addresses_the_draws_and_rows_do_not_depend_on_the_batch(pooled):
     _, flux, error, mask = noisy(5, 5)
     whole = pooled.sample_batch(flux, error, mask, n=60)

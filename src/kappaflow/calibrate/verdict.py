@@ -123,6 +123,7 @@ def judge(
         if options is not None:
             joint[name] = tarp(draws, count=settings.references, resampled=counts, seed=settings.seed, **options)
         advance()
+    share = _share(covered, pit, joint, settings.significance)
     return Verdict(
         summary=summary,
         inside=inside,
@@ -131,8 +132,8 @@ def judge(
         breakdown=tables,
         pit=pit,
         tarp=joint,
-        checks=_checks(covered, pit, joint, settings.significance),
-        readings=_readings(covered, pit, settings.significance),
+        checks=_checks(covered, pit, joint, share),
+        readings=_readings(covered, pit, share),
         outside_prior=draws.outside_prior(),
         curve=inside_by_rank(summary.below, summary.ties, summary.count, CURVE).mean(axis=1),
     )
@@ -157,7 +158,7 @@ def judge_intervals(
         coverage=covered,
         scores=score_report(summary, counts, draws_scored=False),
         breakdown=_breakdowns(summary, inside, extra),
-        checks=_checks(covered, None, {}, settings.significance),
+        checks=_checks(covered, None, {}, settings.significance),  # one family: the whole of it
         readings=_readings(covered, None, settings.significance),
     )
 
@@ -181,10 +182,22 @@ def _joint_tests(draws: Draws, covered: CoverageReport) -> dict[str, dict[str, A
     }
 
 
-def _checks(
+def _share(
     covered: CoverageReport, pit: PitReport | None, joint: Mapping[str, TarpReport], significance: float
+) -> float:
+    """Level of each family of tests, which share `significance`: what a check says and what it decides use the same."""
+    return significance / (1 + (pit is not None) + sum(_tested(report, covered) for report in joint.values()))
+
+
+def _tested(report: TarpReport, covered: CoverageReport) -> bool:
+    """Whether TARP is tested: its null band is that of draws never fitted; of recalibrated ones it is reported only."""
+    return report.references == "local" and covered.fitted_on is None
+
+
+def _checks(
+    covered: CoverageReport, pit: PitReport | None, joint: Mapping[str, TarpReport], share: float
 ) -> tuple[dict[str, Any], ...]:
-    """One row per family of tests; each corrected within (Bonferroni), and the families share `significance`."""
+    """One row per family of tests, each corrected within (Bonferroni) and passed at `share`."""
     least = covered.p_value.min()
     level, k = np.unravel_index(covered.p_value.argmin(), covered.p_value.shape)
     rows: list[tuple[str, float, str]] = [
@@ -196,38 +209,36 @@ def _checks(
     ]
     if pit is not None:
         worst = int(pit.ks_p_value.argmin())
-        failed = int((pit.ks_p_bonferroni < significance).sum())
+        failed = int((pit.ks_p_bonferroni < share).sum())
         text = f"{failed} of {len(pit.names)} parameters fail KS; worst: {pit.names[worst]}, D = {pit.ks[worst]:.3f}"
         rows.append(("PIT", float(pit.ks_p_bonferroni[worst]), text))
     for name, report in joint.items():
-        # The null band is that of draws never fitted: of recalibrated ones TARP is reported, not tested.
-        if report.references == "local" and covered.fitted_on is None:
+        if _tested(report, covered):
             text = (
                 f"max |ECP - alpha| {report.deviation:.4f}; a perfect posterior stays below {report.null_deviation:.4f}"
             )
             rows.append((f"TARP ({name})", report.p_value, text))
-    share = significance / len(rows)
     return tuple(
         {"check": name, "p_value": p, "threshold": share, "passed": p >= share, "finding": text}
         for name, p, text in rows
     )
 
 
-def _readings(covered: CoverageReport, pit: PitReport | None, significance: float) -> dict[str, str]:
+def _readings(covered: CoverageReport, pit: PitReport | None, share: float) -> dict[str, str]:
     """Each parameter in words: covers too little or too much, sits too high or too low, misshapen, or sound."""
     readings = {}
     for k, name in enumerate(covered.names):
         words = []
         worst = int(covered.p_value[:, k].argmin())
-        if covered.p_value.size * covered.p_value[worst, k] < significance:
+        if covered.p_value.size * covered.p_value[worst, k] < share:
             words.append("covers too " + ("little" if covered.coverage[worst, k] < covered.levels[worst] else "much"))
-        if pit is not None:
+        if pit is not None and pit.ks_p_bonferroni[k] < share:  # what no check found is not said either
             excess = 1.0 if covered.fitted_on is None else 1.0 + covered.objects / covered.fitted_on
             error = np.sqrt(excess / (12.0 * covered.objects))  # of the mean of uniform PITs
             z = (pit.rank_mean[k] - 0.5) / error
-            if 2.0 * norm.sf(abs(z)) * len(covered.names) < significance:
+            if 2.0 * norm.sf(abs(z)) * len(covered.names) < share:
                 words.append("sits too " + ("high" if z < 0 else "low"))
-            if not words and pit.ks_p_bonferroni[k] < significance:
+            if not words:
                 words.append("misshapen")
         readings[name] = ", ".join(words) or "sound"
     return readings

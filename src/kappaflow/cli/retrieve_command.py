@@ -98,6 +98,7 @@ def retrieve(
     columns: Annotated[str | None, typer.Option(help="WAVELENGTH,FLUX,ERROR: names or numbers from 1.")] = None,
     source: Annotated[str | None, typer.Option(help="Slit or source, where a file holds several; or all.")] = None,
     detector_offset: Annotated[float, typer.Option(help="NRS2 is multiplied by one plus this.")] = 0.0,
+    mask: Annotated[list[str] | None, typer.Option(help="LOW:HIGH in um, left out: 4.2:4.4. Repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Retrieve (see `HELP`)."""
@@ -112,6 +113,7 @@ def retrieve(
         "columns": columns,
         "source": source,
         "detector_offset": detector_offset,
+        "mask": mask,
     }
     Hints(**hints)  # type: ignore[arg-type]  # a wrong one is refused before the networks are loaded
 

@@ -307,3 +307,8 @@ def _refuse_to_mix(members: Sequence[Checkpoint]) -> None:
                 f"posterior: network {i} was trained with opacity table {there}, network 0 with {here}; only networks "
                 "of the same opacities can be pooled"
             )
+        if other.card.digest != first.card.digest:
+            raise UserError(
+                f"posterior: network {i} was trained on data {other.card.digest}, network 0 on {first.card.digest}; "
+                "only networks of the same simulation (`kappaflow simulate` with the same options) can be pooled"
+            )

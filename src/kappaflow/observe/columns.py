@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ class Hints:
     columns: Sequence[str] | None = None
     source: str | None = None
     detector_offset: float = 0.0
+    mask: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -55,6 +57,24 @@ class Hints:
             raise UserError(f"--columns: {len(self.columns)} names; expected three: wavelength, flux, error")
         if not -0.5 <= self.detector_offset <= 0.5:
             raise UserError(f"--detector-offset: {self.detector_offset}; expected a fraction between -0.5 and 0.5")
+        if isinstance(self.mask, str):
+            object.__setattr__(self, "mask", (self.mask,))
+        _ = self.left_out  # refused now, not at the first row
+
+    @property
+    def left_out(self) -> list[tuple[float, float]]:
+        """Ranges [um] that the user masks."""
+        found = []
+        for text in self.mask or ():
+            low, _, high = text.partition(":")
+            try:
+                pair = float(low), float(high)
+            except ValueError:
+                pair = (1.0, 0.0)
+            if not 0 < pair[0] < pair[1] < math.inf:
+                raise UserError(f"--mask {text[:24]}: expected LOW:HIGH in um, as 4.2:4.4")
+            found.append(pair)
+        return found
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,10 @@ def segment_of(table: Columns, hints: Hints) -> Segment:
     flux = to_mjy(raw["flux"], flux_unit, wavelength, f"{table.where}: column '{roles['flux']}'")
     error = to_mjy(raw["error"], error_unit, wavelength, f"{table.where}: column '{roles['error']}'")
     good, rows = _usable(wavelength, flux, error, raw)
+    for low, high in hints.left_out:
+        inside = (wavelength >= low) & (wavelength <= high)
+        rows[f"in --mask {low:g}:{high:g}"] = int(inside.sum())
+        good &= ~inside
     meta = {
         **table.said,
         "rows": rows,

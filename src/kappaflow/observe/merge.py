@@ -83,9 +83,10 @@ def _common(segments: Sequence[Segment]) -> dict[str, Any]:
     """Meta of all: what they agree on once, what they do not as a tuple; row counts summed."""
     rows: Counter[str] = Counter()
     meta: dict[str, Any] = {}
-    for key in dict.fromkeys(k for s in segments for k in s.meta if k != "rows"):
+    for key in dict.fromkeys(k for s in segments for k in s.meta if k not in ("rows", "notes")):
         values = tuple(dict.fromkeys(s.meta[key] for s in segments if key in s.meta))
         meta[key] = values[0] if len(values) == 1 else values
     for segment in segments:
         rows.update(segment.meta["rows"])
-    return {**meta, "rows": dict(rows), "segments": len(segments)}
+    notes = tuple(dict.fromkeys(note for segment in segments for note in segment.meta.get("notes", ())))
+    return {**meta, **({"notes": notes} if notes else {}), "rows": dict(rows), "segments": len(segments)}

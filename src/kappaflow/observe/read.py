@@ -14,6 +14,7 @@ from kappaflow.errors import UserError
 from kappaflow.instrument import WINDOW, on_nrs2
 from kappaflow.observe.columns import Columns, Hints, Segment, segment_of
 from kappaflow.observe.merge import merge
+from kappaflow.observe.resolution import of_this_disperser
 from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, covered_fraction
 from kappaflow.observe.text import read_text
 from kappaflow.observe.x1d import LARGEST_FILE, is_fits, read_fits
@@ -30,6 +31,7 @@ class Hint(TypedDict, total=False):
     columns: Sequence[str] | str | None
     source: str | None
     detector_offset: float
+    mask: Sequence[str] | str | None
 
 
 def read_spectrum(*paths: str | os.PathLike[str], **hints: Unpack[Hint]) -> Spectrum:
@@ -50,6 +52,7 @@ def read_spectrum(*paths: str | os.PathLike[str], **hints: Unpack[Hint]) -> Spec
         `source`: slit name or source number when a file holds several objects; `"all"` merges them.
         `detector_offset`: NRS2 (or, without a detector keyword, everything beyond 3.736 um) is multiplied by
         one plus this.
+        `mask`: ranges LOW:HIGH [um, vacuum] to leave out, as `"4.2:4.4"`.
 
     Returns
     -------
@@ -71,6 +74,7 @@ def read_spectrum(*paths: str | os.PathLike[str], **hints: Unpack[Hint]) -> Spec
         )
     known = Hints(**hints)  # type: ignore[arg-type]
     segments = [segment for path in paths for segment in _segments(Path(path), known)]
+    segments = of_this_disperser(", ".join(Path(path).name for path in paths), segments)
     merged, meta = merge([_scaled(s, known.detector_offset) for s in segments])
     if isinstance(meta.get("target"), tuple) and known.source != "all":
         targets = ", ".join(str(t)[:30] for t in meta["target"][:4])

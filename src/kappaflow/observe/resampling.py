@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from kappaflow.constants import REFERENCE_PC
 from kappaflow.errors import UserError
 from kappaflow.instrument import WINDOW
+from kappaflow.observe.resolution import of_this_pitch
 from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, pixel_edges
 
 __all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "on_pixels", "overlap_mean", "resample"]
@@ -120,9 +121,10 @@ def _running_median(values: np.ndarray, window: int) -> np.ndarray:
 def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = None) -> Spectrum:
     """Mask outliers, resample onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc.
 
-    A spectrum whose meta says `scale_known` has been scaled already and keeps its flux.
+    Pixels coarser than those are masked, and a spectrum of such refused: another resolution. A spectrum whose meta says
+    `scale_known` has been scaled already and keeps its flux.
     """
-    spectrum = resample(mask_outliers(native), pixels)
+    spectrum = resample(mask_outliers(of_this_pitch(native, edges_like(pixels))), pixels)
     if native.meta.get("scale_known"):
         return spectrum
     if distance is None:

@@ -13,7 +13,7 @@ from kappaflow.errors import UserError
 from kappaflow.instrument import WINDOW
 from kappaflow.spectra import median_snr
 
-__all__ = ["MIN_COVERED", "Spectrum", "covered_fraction", "pixel_edges"]
+__all__ = ["MIN_COVERED", "Spectrum", "covered_fraction", "local_pitch", "pixel_edges"]
 
 MIN_COVERED = 0.10  # share of the band below which a file is refused: too little for any C/O
 _GAP = 1.5  # a spacing this many times the local pitch is a hole, not a wide pixel
@@ -86,16 +86,21 @@ def pixel_edges(wavelength: np.ndarray) -> np.ndarray:
     centre = np.asarray(wavelength, dtype=float)
     if centre.ndim != 1 or centre.size < 2 or not (np.diff(centre) > 0).all():
         raise UserError("pixel edges: expected at least two strictly increasing wavelengths")
-    step = np.diff(centre)
-    width = min(2 * _NEIGHBOURS + 1, step.size)
-    windows = np.lib.stride_tricks.sliding_window_view(step, width)
-    quartile = np.quantile(windows, 0.25, axis=1, method="lower")
-    pitch = quartile[np.clip(np.arange(centre.size) - width // 2, 0, quartile.size - 1)]
+    step, pitch = np.diff(centre), local_pitch(centre)
     half = np.empty((centre.size, 2))
     half[0, 0], half[-1, 1] = pitch[0], pitch[-1]
     half[1:, 0] = half[:-1, 1] = step
     half = np.where(half > _GAP * pitch[:, None], pitch[:, None], half) / 2
     return centre[:, None] + half * np.array([-1.0, 1.0])
+
+
+def local_pitch(wavelength: np.ndarray) -> np.ndarray:
+    """Spacing [um] of the pixels around each of `wavelength` (n,): their lower quartile, deaf to missing rows."""
+    step = np.diff(wavelength)
+    width = min(2 * _NEIGHBOURS + 1, step.size)
+    windows = np.lib.stride_tricks.sliding_window_view(step, width)
+    quartile = np.quantile(windows, 0.25, axis=1, method="lower")
+    return quartile[np.clip(np.arange(len(wavelength)) - width // 2, 0, quartile.size - 1)]
 
 
 def covered_fraction(spectrum: Spectrum, band: tuple[float, float] = WINDOW) -> float:

@@ -29,6 +29,7 @@ _HEADER = {
     "detector": ("DETECTOR",),
     "grating": ("GRATING",),
     "filter": ("FILTER",),
+    "disperser": ("DISPERSER", "DISPERSR"),
     "program": ("PROGRAM",),
     "frame": ("SPECSYS",),
     "slit": ("SLTNAME",),

@@ -10,6 +10,7 @@ from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETER_SETS
 from kappaflow.randomness import generator
+from kappaflow.retrieval.data_checks import faint_check, learned_check
 from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.trust import (
@@ -73,6 +74,8 @@ def retrieve_spectrum(
         fits,
         seed_check(list(members[..., _CO])),
         edge_check(draws, posterior.box),
+        faint_check(native),
+        learned_check(draws, posterior.box),
     ]
     if others is not None:
         checks.append(line_list_share(others[..., _CO], members[..., _CO], generator("line-list share", settings.seed)))
@@ -90,7 +93,8 @@ def _provenance(posterior: Posterior, control: Posterior | None, settings: Retri
 
     def named(networks: Posterior) -> str:
         card = networks.members[0].card
-        return f"{len(networks.members)} of preset {card.preset}, data {card.digest}"
+        each = "; ".join(f"seed {m.seed}, {m.card.n_train:,} spectra" for m in networks.members)
+        return f"{len(networks.members)} of preset {card.preset}, data {card.digest} ({each})"
 
     made = {"kappaflow": kappaflow.__version__, "networks": named(posterior)}
     made |= {"opacity table": str(recorded_table(posterior.opacity)), "seed": str(settings.seed)}
@@ -117,7 +121,7 @@ def _predictive(
         flux = predict(model, theta, rng, vary=vary, card=card)
         flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
         error = with_structure(np.broadcast_to(spectrum.error, flux.shape), flux, theta)
-        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng)
+        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng, wavelength=spectrum.wavelength)
 
     envelope = predictive(vary=True)
     check = predictive_check(envelope)

@@ -18,7 +18,7 @@ from kappaflow.observe.targets import name_objects
 from kappaflow.retrieval.distance_error import with_distance_error
 from kappaflow.retrieval.pipeline import retrieve_spectrum
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
-from kappaflow.spectra import Forward
+from kappaflow.spectra import Forward, same_pixels
 from kappaflow.tables.table_names import recorded_table, table_name
 
 __all__ = ["Retriever", "forward_for", "retrieve"]
@@ -60,6 +60,11 @@ class Retriever:
         others = _loaded(control or (() if model else packaged("control")))
         if others is not None:
             posterior.refuse_other_table(others.opacity, "--control")
+            if others.box != posterior.box or not same_pixels(others.wavelength, posterior.wavelength):
+                raise UserError(
+                    "--control: networks of other parameters, priors or pixels than --model; give a control trained "
+                    "like them, on `kappaflow simulate --perturb none`"
+                )
         refuse_other_table(posterior, opacity)
         return cls(posterior, others, opacity, settings)
 

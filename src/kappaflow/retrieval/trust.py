@@ -90,8 +90,8 @@ def snr_check(snr: float) -> Check:
     if low <= snr <= high:
         return Check("SNR", snr, "pass", f"SNR {snr:.1f} lies inside the trained range, {low:g} to {high:g}.")
     near = 0.8 * low <= snr <= 1.2 * high
-    side = "below" if not snr > high else "above"
-    advice = "the network extrapolates" if near else "do not use this posterior"
+    side, remedy = ("above", "check the errors' unit") if snr > high else ("below", "add exposures")
+    advice = f"the networks extrapolate; {remedy}" if near else f"do not use this posterior; {remedy}"
     verdict: Grade = "warn" if near else "fail"
     return Check("SNR", snr, verdict, f"SNR {snr:.1f} lies {side} the trained range, {low:g} to {high:g}: {advice}.")
 
@@ -102,8 +102,8 @@ def coverage_check(mask: np.ndarray) -> Check:
     verdict = _graded(value, "covered fraction")
     advice = {
         "pass": "enough for the networks",
-        "warn": "little: expect wide intervals, and check them against the prior",
-        "fail": "too little for a C/O",
+        "warn": "little; add the other detector's file with --merge",
+        "fail": "too little for a C/O; add the other detector's file with --merge",
     }[verdict]
     return Check("covered fraction", value, verdict, f"{value:.0%} of the model's pixels hold good data: {advice}.")
 
@@ -114,8 +114,8 @@ def familiarity_check(p_values: Sequence[float]) -> Check:
     verdict = _graded(p, "embedding distance")
     say = {
         "pass": "is placed among the simulations by the networks",
-        "warn": "is unusual among the simulations",
-        "fail": "is unlike any simulation the networks know: its posterior means little",
+        "warn": "is unusual among the simulations: look at its residuals before quoting",
+        "fail": "is unlike any simulation the networks know: do not quote its posterior; compare with kappaflow fit",
     }[verdict]
     return Check("embedding distance", p, verdict, f"The spectrum {say} (p = {p:.2g}).")
 
@@ -132,11 +132,13 @@ def seed_check(members: Sequence[np.ndarray]) -> Check:
     low, high = np.quantile(np.concatenate([np.ravel(m) for m in members]), [0.16, 0.84])
     value = float(np.ptp(medians) / max((high - low) / 2, 1e-12))
     verdict = _graded(value, "seed disagreement")
-    say = {"pass": "agree", "warn": "differ noticeably", "fail": "disagree: the error bar is theirs, not the data's"}[
-        verdict
-    ]
-    ends = f"{medians.min():.2f}-{medians.max():.2f}"
-    sentence = f"The {len(members)} networks {say}: C/O medians {ends}, {value:.2f} of the 68 % half-width apart."
+    say = {
+        "pass": "differ by less than the error bar",
+        "warn": "differ by the error bar or more: quote the pooled interval, never one network's",
+        "fail": "disagree, and the error bar is theirs, not the data's: add networks (--model) before quoting",
+    }[verdict]
+    ends = f"{medians.min():.2f} to {medians.max():.2f}"
+    sentence = f"The {len(members)} networks {say} (C/O medians {ends}, {value:.2f} of the 68 % half-width apart)."
     return Check("seed disagreement", value, verdict, sentence)
 
 
@@ -156,11 +158,11 @@ def edge_check(draws: np.ndarray, box: Box) -> Check:
     verdict: Grade = "fail" if carbon > fair else "warn"
     named = ", ".join(piled[:5]) + (" and others" if len(piled) > 5 else "")
     advice = (
-        "C/O itself is limited by the prior, not by the data"
+        "C/O itself is limited by the prior, not by the data: quote a limit"
         if carbon > fair
-        else "C/O leans on its prior edge"
+        else "C/O leans on its prior edge: quote a limit"
         if carbon > good
-        else "the truth may lie outside the prior there, and pull the rest"
+        else "quote limits for these; the truth may lie outside, and pull the rest"
     )
     return Check("prior edge", value, verdict, f"Piles up at a prior edge: {named}; {advice}.")
 
@@ -182,10 +184,10 @@ def line_list_share(control: np.ndarray, marginalized: np.ndarray, rng: np.rando
     apart = inner[0] > outer[1] or outer[0] > inner[1]
     interval = (float(low), float(high))
     if apart:
-        say = "The control's and the marginalized 90 % C/O intervals do not even touch: believe neither."
+        say = "The control's and the marginalized 90 % C/O intervals do not touch: quote neither; see the residuals."
         return Check("line-list share", share, "fail", say, interval)
     if high < 0:
-        say = "The control's C/O interval is the wider one: the two trainings differ in more than the opacities."
+        say = "The control's C/O interval is the wider: the trainings differ in more than opacities; quote no share."
         return Check("line-list share", share, "warn", say, interval)
     shown = f"{max(share, 0):.0%} (95 %: {max(low, 0):.0%}-{max(high, 0):.0%})"
     say = (
