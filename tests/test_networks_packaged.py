@@ -15,8 +15,10 @@ from kappaflow.inference import Checkpoint, Posterior, packaged
 from kappaflow.model import ForwardModel
 from kappaflow.observe.example import example_spectrum
 from kappaflow.observe.resampling import on_pixels
-from kappaflow.parameters import bounds
+from kappaflow.parameters import PARAMETER_SETS
 from kappaflow.simulation import Backend, Shards, make_config, simulate_directory
+from kappaflow.spectra import Box
+from kappaflow.tables.opacity import load_opacity
 
 KINDS = ("marginalized", "control")
 SEED = 73_001  # of no training set
@@ -54,10 +56,11 @@ def fresh(tmp_path_factory):
     """The C/O coverage of both kinds on spectra that nobody trained on, four combinations of line lists alike."""
     folder = tmp_path_factory.mktemp("fresh")
     networks = {kind: Posterior.load(*packaged(kind)) for kind in KINDS}
-    model = ForwardModel.load("laptop")
+    parameters = networks["marginalized"].members[0].card.parameters
+    model = ForwardModel.load("laptop", parameters=parameters)
     rows = {}
     for perturb, n in (("both", 512), ("none", 256)):
-        where, config = folder / perturb, make_config(perturb=perturb)
+        where, config = folder / perturb, make_config(perturb=perturb, parameters=parameters)
         simulate_directory(where, config, n, seed=SEED, backend=Backend(0, lambda _: model))
         shards = Shards(where, seed=SEED)
         for kind, posterior in networks.items():
@@ -101,9 +104,17 @@ def test_the_cards_say_what_fresh_spectra_show(fresh):
 def test_load_without_arguments_samples_the_packaged_spectrum_inside_the_prior():
     posterior = Posterior.load()
     draws = posterior.sample(on_pixels(example_spectrum(), posterior.wavelength, 16.6), n=300)
-    low, high = bounds()
-    assert draws.shape == (300, 15)
-    assert ((draws > low) & (draws < high)).all()
+    assert draws.shape == (300, len(posterior.box))
+    assert ((draws > posterior.box.low) & (draws < posterior.box.high)).all()
+
+
+def test_what_we_ship_is_the_full_parameter_set_on_the_packaged_table():
+    for path in PATHS:
+        card = Checkpoint.load(path).card
+        assert card.parameters == "full"
+        assert card.box == Box.of(PARAMETER_SETS["full"])
+        assert card.opacity is not None
+        assert card.opacity.digest == load_opacity().digest
 
 
 def test_the_first_minute(tmp_path):

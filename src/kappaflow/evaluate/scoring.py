@@ -56,8 +56,9 @@ def score(posterior: Posterior, observed: Spectra, *, draws: int = SCORED, seed:
 
 def score_fresh(networks: Mapping[str, Posterior], folder: Path, n: int, *, seed: int) -> dict[str, dict[str, Any]]:
     """Score each posterior on `n` spectra of the packaged opacities made here and now (and kept in `folder`)."""
-    preset = next(iter(networks.values())).members[0].card.preset
-    simulate_directory(folder, make_config(preset=preset), n, seed=seed, resume=True)
+    card = next(iter(networks.values())).members[0].card
+    config = make_config(preset=card.preset, parameters=card.parameters)
+    simulate_directory(folder, config, n, seed=seed, resume=True)
     shards = Shards(folder, seed=seed)
     for posterior in networks.values():
         posterior.refuse_training_seed(shards.card.seed, folder)
