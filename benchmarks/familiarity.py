@@ -70,7 +70,9 @@ def main():
     given = parser.parse_args()
     posterior = Posterior.load()
     refuse_seen(posterior, given.data)
-    model, seen = ForwardModel.load(posterior.members[0].card.preset), Shards(given.data, seed=7).evaluation(given.n)
+    card = posterior.members[0].card
+    model = ForwardModel.load(card.preset, parameters=card.parameters)
+    seen = Shards(given.data, seed=7).evaluation(given.n)
     found = {}
     for name, spoil in SPOILED.items():
         flux = spoil(seen.flux, seen.error, posterior.wavelength)

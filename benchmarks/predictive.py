@@ -23,7 +23,8 @@ from kappaflow.simulation import Shards
 
 def p_values(data, n):
     posterior, seen = Posterior.load(), Shards(data, seed=5).evaluation(n)
-    model, rng = ForwardModel.load(posterior.members[0].card.preset), np.random.default_rng(3)
+    card, rng = posterior.members[0].card, np.random.default_rng(3)
+    model = ForwardModel.load(card.preset, parameters=card.parameters)
     arrays, count = (seen.flux, seen.error, seen.mask), RetrievalSettings().predicted
     draws = posterior.sample_batch(*arrays, n=count, scale_known=seen.scale_known)
     found = []

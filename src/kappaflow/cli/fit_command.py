@@ -80,7 +80,8 @@ def fit(
 
     chosen = parsed_lists(lists)
     posterior = Posterior.load()
-    model = ForwardModel.load(posterior.members[0].card.preset)
+    card = posterior.members[0].card
+    model = ForwardModel.load(card.preset, parameters=card.parameters)
     if chosen is not None:
         model.list_indices(chosen)  # a wrong name is refused before anything is fitted
     settings = FitSettings(field=field, structure=structure, starts=starts, seed=seed)
