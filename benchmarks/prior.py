@@ -1,6 +1,6 @@
 """No failures: perturbed draws of the whole prior, every pixel finite and positive; single against double precision.
 
-python benchmarks/prior.py [--n 100000] [--preset tiny] [--double 1000] [--json]
+python benchmarks/prior.py [--n 100000] [--preset tiny] [--double 1000] [--parameters paper|full] [--json]
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from kappaflow.model.forward import ForwardModel
-from kappaflow.parameters import COEFFICIENTS, SPECIES, bounds
 from kappaflow.physics.emission import spectra
 
 WIDE = 0.4  # standard deviation of every coefficient: wider than the widest of the paper's amplitudes
 
 
-def draws(n, seed):
+def draws(n, seed, parameters):
     """Uniform draws; the first are corners of the prior."""
-    low, high = bounds()
+    low, high = parameters.low, parameters.high
     rng = np.random.default_rng(seed)
     theta = rng.uniform(low, high, (n, low.size))
     corners = rng.permutation(list(itertools.product((0, 1), repeat=low.size)))[: n // 10]
     theta[: len(corners)] = np.where(corners, high, low)
-    return theta, rng.normal(0, WIDE, (n, len(SPECIES), COEFFICIENTS))
+    return theta, rng.normal(0, WIDE, (n, len(parameters.species), parameters.coefficients))
 
 
 def failures(model, n):
@@ -35,7 +34,7 @@ def failures(model, n):
     faintest, brightest = np.inf, 0.0
     choices = np.array(list(itertools.product(*(range(len(v)) for v in model.names.values()))))
     for first in range(0, n, 2048):
-        theta, field = draws(min(2048, n - first), first)
+        theta, field = draws(min(2048, n - first), first, model.parameters)
         flux = model(theta, field, lists=choices[(first // 2048) % len(choices)])
         bad += int((~(np.isfinite(flux) & (flux > 0)).all(axis=1)).sum())
         clamped += int((model.clamped(theta).sum(axis=1) > 0).sum())
@@ -45,13 +44,13 @@ def failures(model, n):
 
 def precision(model, n):
     """Largest and rms relative difference of single from double precision on the same tables."""
-    theta, field = draws(n, 99)
+    theta, field = draws(n, 99, model.parameters)
     single = model(theta, field)
     with jax.enable_x64(True):
         tables = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if a.dtype.kind == "f" else a, model.tables)
         run = jax.jit(spectra)
         parts = [slice(i, i + 50) for i in range(0, n, 50)]
-        lists = jnp.zeros(len(SPECIES), jnp.int32)
+        lists = jnp.zeros(len(model.names), jnp.int32)
         double = np.concatenate([run(jnp.asarray(theta[p]), jnp.asarray(field[p]), lists, tables) for p in parts])
     ratio = single / double - 1
     return {"draws": n, "largest": float(np.abs(ratio).max()), "rms": float(np.sqrt((ratio**2).mean()))}
@@ -64,9 +63,10 @@ def main():
     parser.add_argument(
         "--double", type=int, default=1000, help="draws compared with double precision (multiple of 50)"
     )
+    parser.add_argument("--parameters", default="paper", choices=["paper", "full"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    model = ForwardModel.load(options.preset)
+    model = ForwardModel.load(options.preset, parameters=options.parameters)
     result = {"preset": options.preset, "prior": failures(model, options.n)}
     if options.double:
         result["single_against_double"] = precision(model, options.double)
