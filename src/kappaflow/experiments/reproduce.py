@@ -25,6 +25,7 @@ from kappaflow.experiments.store import StepStore
 from kappaflow.experiments.study import Study
 from kappaflow.experiments.workers import chosen_workers
 from kappaflow.progress import progress
+from kappaflow.simulation.run import processors
 from kappaflow.storage import digest, written_whole
 
 __all__ = ["Destination", "plan_steps", "reproduce"]
@@ -57,8 +58,8 @@ def plan_steps(items: Sequence[Item], study: Study, place: Destination) -> dict[
 
 
 def _judging(study: Study) -> float:
-    """Seconds to read, judge and draw an item: about twelve with the paper's objects and draws."""
-    return round(2.0 + 12.0 * study.sizes.test * study.sizes.draws / (2048 * 400), 1)
+    """Seconds to read, judge and draw an item: about twenty-five with the paper's objects and draws."""
+    return round(2.0 + 25.0 * study.sizes.test * study.sizes.draws / (2048 * 400), 1)
 
 
 def reproduce(items: Sequence[Item], study: Study, place: Destination) -> dict[str, Any]:
@@ -208,7 +209,7 @@ def _write_timing(items: Sequence[Item], study: Study, place: Destination, took:
     if not took or any(one is None for one in told.values()):
         return
     rates: Rates | None = stored_rates(study, place.cache)
-    workers = (rates or NOMINAL).workers
+    workers = rates.workers if rates else place.workers or processors()
     seconds = {kind: 0.0 for kind in ("data", "network", "draws")}
     for one in told.values():
         assert one is not None, "checked above"

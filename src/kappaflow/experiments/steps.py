@@ -20,10 +20,18 @@ from kappaflow.storage import digest
 __all__ = ["DataSet", "Drawn", "Step", "TrainedNetwork", "code_digest", "file_digest"]
 
 ROOT = Path(kappaflow.__file__).parent
-# What decides a spectrum besides its config: the packaged tables, and the code from the prior to the shard.
-TABLES = ("opacity.h5", "chemistry.h5", "cia.h5", "perturbation.json")
-SPECTRA_CODE = ("physics", "model", "parameters.py", "constants.py", "instrument.py", "randomness.py")
-DRAWN_CODE = ("simulation/prior.py", "simulation/opacity_draws.py", "simulation/shard.py")
+# What decides a step besides its settings: packaged tables, and the code that its numbers go through.
+TABLES = ("opacity.h5", "chemistry.h5", "cia.h5", "perturbation.json", "masks.json")
+SPECTRA_CODE = (
+    *("physics", "model", "parameters.py", "constants.py", "instrument.py", "randomness.py"),
+    *(f"simulation/{name}.py" for name in ("prior", "opacity_draws", "shard")),
+)
+OBSERVED_CODE = tuple(f"simulation/{name}.py" for name in ("noise", "masks", "reader"))
+NETWORK_CODE = tuple(
+    f"inference/{name}.py"
+    for name in ("features", "embedding", "box", "spline", "flow", "network", "training", "schedule")
+)
+DRAWS_CODE = ("inference/posterior.py", "inference/incremental.py", "evaluate/stress.py", "experiments/treatments.py")
 
 
 class DataSet(Frozen):
@@ -69,7 +77,7 @@ class TrainedNetwork(Frozen):
     def key(self) -> str:
         """Sixteen hex digits of all that decides the weights."""
         content = [self.data.key, self.seed, self.recipe.digest, self.epochs, self.masks, self.limit]
-        return digest([self.kind, *content, kappaflow.__version__])
+        return digest([self.kind, *content, code_digest(*OBSERVED_CODE, *NETWORK_CODE)])
 
 
 class Drawn(Frozen):
@@ -99,7 +107,7 @@ class Drawn(Frozen):
         """Sixteen hex digits of all that decides the draws."""
         files = [file_digest(file) for file in self.files]
         content: list[Any] = [self.network.key, self.data.key, self.draws, self.path, self.masks, files]
-        return digest([self.kind, *content])
+        return digest([self.kind, *content, code_digest(*DRAWS_CODE)])
 
 
 Step = DataSet | TrainedNetwork | Drawn
@@ -131,4 +139,4 @@ def _syntax(source: str) -> str:
 @cache
 def _spectra_digest() -> str:
     tables = [file_digest(ROOT / "data" / name) for name in TABLES]
-    return digest([tables, code_digest(*SPECTRA_CODE, *DRAWN_CODE)])
+    return digest([tables, code_digest(*SPECTRA_CODE)])

@@ -66,8 +66,8 @@ class Coverage(Item):
             "quintiles": quintiles,
         }
         notes = [
-            f"No simulated spectrum was discarded: all {n:,} test objects and every training spectrum are finite "
-            "(the paper loses about 10 % of its own, up to 20 % at high C/O)."
+            f"No simulation is discarded: {n:,} of {study.sizes.test:,} test objects are judged (the paper drops about "
+            "10 % of its spectra as not finite, up to 20 % at high C/O)."
         ]
         return Found(tables, drawn, _claims(found, clean), notes)
 
