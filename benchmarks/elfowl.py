@@ -32,7 +32,7 @@ from kappaflow.tables.opacity import load_opacity
 BANDS = ((2.87, 3.2), (3.2, 3.6), (3.6, 4.0), (4.0, 4.4), (4.4, 4.8), (4.8, 5.27))  # um
 POWER = 2700
 WEIGHT = {"H2": 2.016, "He": 4.0026, "H": 1.008, "H2O": 18.015, "CH4": 16.043, "CO": 28.01, "CO2": 44.01}
-WEIGHT |= {"NH3": 17.031, "N2": 28.014, "H2S": 34.08}
+WEIGHT |= {"NH3": 17.031, "N2": 28.014, "H2S": 34.08, "PH3": 33.998}
 
 
 def read(path):
@@ -85,8 +85,8 @@ def ours(pressure, profile, gravity, layers):
     dtau = np.array(cia_depth(cia, air, ln_vmr, ln_column, jnp.asarray(table.nu)))
     grid = on_device(TemperatureGrid, temperature_grid(table.temperature))
     weights = np.asarray(temperature_weights(grid, jnp.asarray(temperature)))
-    for species in SPECIES:
-        name = next(iter(table.lists[species]))
+    for species, names in table.lists.items():
+        name = next(iter(names))
         for chunk in np.array_split(np.arange(layers), 8):  # a few layers at a time: all would be gigabytes
             ln_sigma = np.einsum("lt,ltn->ln", weights[chunk], table.ln_sigma(species, name, centre_log[chunk]))
             dtau[chunk] += np.exp(ln_sigma + np.asarray(ln_column)[chunk, None]) * mole[species][chunk, None]

@@ -40,7 +40,7 @@ def end_to_end(preset, shards, folder):
     inputs, scale = [], coefficient_sigma(sigma_table())
     for i in range(shards):
         lists = dict(plan.combinations[plan.combination(i)])
-        inputs.append((draw_prior("uniform", 0, i)[0], draw_field(scale, 0, i), lists))
+        inputs.append((draw_prior("uniform", 0, i)[0], draw_field(scale, np.ones(SHARD_SIZE), 0, i), lists))
     model(inputs[0][0], field=inputs[0][1], lists=inputs[0][2])  # compiles
     claims = Claims(folder)
     spent = {"bare": 0.0, "whole": 0.0}

@@ -1,6 +1,7 @@
 """How well does the model fit the sky? Best fits of real spectra, opacities fixed and free, with and without structure.
 
     python benchmarks/sky.py --data DIR [--out FILE.json] [--figure NAME] [--only TEXT] [--every-list] [--starts 8]
+        [--parameters paper|full]
 
 DIR holds the seven public spectra: *_apparent_SED.txt with their *_results.txt (distances), 2MASS J0415-0935 (.dat,
 5.71 pc) and Wolf 1130C (.csv, 16.6 pc). Four fits each with the base lists (or the best combination): opacity field
@@ -70,7 +71,7 @@ def bands_of(s):
 
 def run(given):
     posterior = Posterior.load()
-    model = ForwardModel.load(posterior.members[0].card.preset)
+    model = ForwardModel.load(posterior.members[0].card.preset, parameters=given.parameters)
     kept = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     gallery = {}
     print(
@@ -113,6 +114,7 @@ def main():
     parser.add_argument("--arms", nargs="*", choices=list(ARMS))
     parser.add_argument("--every-list", action="store_true", help="every combination of line lists, not the base ones")
     parser.add_argument("--starts", type=int, default=8)
+    parser.add_argument("--parameters", default="full", choices=["paper", "full"])
     parser.add_argument("--bands", action="store_true")
     run(parser.parse_args())
 

@@ -9,13 +9,15 @@ import pytest
 from scipy.special import wofz
 from typer.testing import CliRunner
 
+from kappaflow.build.lines.envelope import Envelope
 from kappaflow.build.lines.hitran import C2, Lines, join_lines, partition_ratio, read_hitran, strength
 from kappaflow.build.lines.statistical_lines import BandMeans, DenseLines, hot_term, split
 from kappaflow.build.lines.voigt import _voigt_core, cross_section, doppler_width
 from kappaflow.build.sources.exomol_bins import BinnedCrossSection, find_exomol, read_exomol, super_lines
 from kappaflow.build.tables import opacity_table
-from kappaflow.build.tables.line_lists import DEUTERIUM, PACKAGED_LISTS, ListRecipe, SourceList, _protosolar
-from kappaflow.build.tables.list_ratio import compare_lists
+from kappaflow.build.tables.completion import DEUTERIUM, protosolar
+from kappaflow.build.tables.line_lists import PACKAGED_LISTS, ListRecipe, SourceList
+from kappaflow.build.tables.list_ratio import compare_lists, slope_widths
 from kappaflow.build.tables.opacity_table import Grid, build_opacity, with_list
 from kappaflow.cli import app
 from kappaflow.errors import UserError
@@ -159,7 +161,7 @@ def test_more_pressure_equals_wider_lines():
 
 def test_deuterium_is_scaled_to_the_protosolar_abundance():
     water = join_lines([some_lines(2, "H2O", 1), some_lines(2, "H2O", 4)])  # 4 is HDO
-    scaled = _protosolar(water)
+    scaled = protosolar(water)
     np.testing.assert_allclose(scaled.s / water.s, np.where(water.isotope == 4, DEUTERIUM, 1.0))
     assert 0.1 < DEUTERIUM < 0.2
 
@@ -233,23 +235,60 @@ def test_the_comb_of_dense_lines_agrees_with_summing_them():
     np.testing.assert_allclose(DenseLines(lines).cross_section(grid, 800.0, 3.0, cut=25.0), direct, rtol=0.03)
 
 
-def test_the_hot_term_lifts_each_band_to_its_mean():
-    lines = some_lines(200, "CH4")
-    bands = BandMeans(
-        np.array([2000.0, 2060.0, 2120.0]),
-        np.array([2060.0, 2120.0, 2180.0]),
-        np.array([100.0, 3000.0]),
-        np.full((3, 2), 1e-19),
-    )
-    hot = hot_term([lines], bands, np.array([500.0, 1000.0]), density=50.0, spread=1.0)
+BANDS = BandMeans(
+    np.array([2000.0, 2100.0, 2200.0]),
+    np.array([2100.0, 2200.0, 2300.0]),
+    np.array([100.0, 3000.0]),
+    np.full((3, 2), 1e-19),
+)
+
+
+def sloping(nu=None, scale=30.0):
+    """An envelope that falls by e^-10 over 300 cm-1, alike at 350 and 600 K but for its size."""
+    nu = np.arange(1950.0, 2351.0) if nu is None else nu
+    shape = 1e-20 * np.exp(-(nu - 2000.0) / scale)
+    return Envelope("CH4", nu, np.array([350.0, 600.0]), np.stack([shape, 3 * shape]))
+
+
+@pytest.fixture(scope="module")
+def hot():
+    """The hot term of 200 weak lines below bands whose mean is 1e-19 cm2, with that envelope."""
+    weak = dataclasses.replace(some_lines(300, "CH4"), nu=np.linspace(2000.0, 2300.0, 300), s=np.full(300, 1e-24))
+    return hot_term([weak], BANDS, np.array([150.0, 500.0, 1000.0]), sloping(), lines=(200.0, 1.0))
+
+
+def test_the_hot_term_lifts_each_band_to_its_mean(hot):
     for temperature in (500.0, 1000.0):
-        cold = np.histogram(lines.nu, [2000, 2060, 2120, 2180], weights=strength(lines, temperature))[0]
-        warm = np.histogram(hot.lines.nu, [2000, 2060, 2120, 2180], weights=hot.strength(temperature))[0]
-        np.testing.assert_allclose((cold + warm) / 60.0, 1e-19, rtol=1e-6)
-    complete = hot_term(
-        [lines], dataclasses.replace(bands, mean=np.full((3, 2), 1e-30)), np.array([500.0]), density=5.0, spread=1.0
-    )
-    assert complete.s.sum() == 0.0
+        found = np.histogram(hot.lines.nu, [2000, 2100, 2200, 2300], weights=hot.strength(temperature))[0] / 100
+        np.testing.assert_allclose(found, 1e-19, rtol=0.06)
+
+
+def test_the_hot_term_has_the_shape_of_its_molecule_and_no_steps(hot):
+    """Inside a band it falls as the envelope does (e^-1 in 30 cm-1), and from cell to cell by no more than e^4."""
+    edges = np.arange(2000.0, 2301.0, 20.0)
+    ln = np.log(np.histogram(hot.lines.nu, edges, weights=hot.strength(1000.0))[0])
+    inside = [i for i in range(edges.size - 2) if edges[i] % 100 in (40.0,)]
+    np.testing.assert_allclose(np.diff(ln)[inside], -20 / 30, atol=0.4)
+    assert np.abs(np.diff(ln)).max() < 4
+
+
+def test_a_cold_list_lacks_nothing(hot):
+    cold = np.histogram(hot.lines.nu, [2000, 2300], weights=hot.strength(150.0))[0] / 300
+    assert cold < 0.02 * sloping().at(150.0).max()
+
+
+def test_statistical_strengths_are_continuous_in_temperature(hot):
+    fine = np.log([hot.strength(t) for t in np.geomspace(150.0, 1000.0, 400)])
+    assert np.isfinite(fine).all()
+    assert np.abs(np.diff(fine, axis=0)).max() < 0.2
+
+
+def test_an_envelope_moves_as_lines_of_its_lower_energy_do():
+    nu = np.arange(2000.0, 2101.0)
+    one = Lines("CO", nu, *(np.full(nu.size, x) for x in (1e-20, 900.0, 0.06, 0.7)), np.ones(nu.size, int))
+    known = Envelope("CO", nu, np.array([350.0, 600.0]), np.stack([strength(one, 350.0), strength(one, 600.0)]))
+    for temperature in (200.0, 350.0, 450.0, 1500.0):
+        np.testing.assert_allclose(known.at(temperature), strength(one, temperature), rtol=1e-9)
 
 
 GRID = Grid(points=60, window=(1990.0, 2210.0), log_pressure=(-2.0, 2.0, 5), temperature=(300.0, 1200.0, 4), rank=12)
@@ -366,6 +405,16 @@ def test_a_fourier_ratio_is_given_back_mode_by_mode():
     fit = compare_lists((other, "CH4", "base"), (table, "CH4", "base")).fit
     np.testing.assert_allclose(fit[..., 2], 0.2, atol=0.02)  # c0, a1, a2, ...
     assert np.abs(np.delete(fit, 2, axis=-1)).max() < 0.02
+
+
+def test_a_power_of_temperature_is_given_back_as_the_slope():
+    table = toy_table()
+    entry = table.lists["CH4"]["base"]
+    lift = 0.4 * np.log(table.temperature / 700.0)[:, None]
+    hotter = {"base": entry, "mine": dataclasses.replace(entry, coefficients=entry.coefficients + lift)}
+    pair = dataclasses.replace(table, lists={"CH4": hotter, "NH3": {"base": entry}})
+    assert compare_lists((pair, "CH4", "mine"), (pair, "CH4", "base")).slope == pytest.approx(0.4, abs=1e-3)
+    assert slope_widths(pair) == {"CH4": pytest.approx(0.4, abs=1e-3), "NH3": pytest.approx(0.4, abs=1e-3)}
 
 
 def test_compare_refuses_two_species_and_two_grids():

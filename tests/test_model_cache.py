@@ -191,6 +191,7 @@ def test_the_key_changes_with_everything_that_decides_the_arrays(tmp_path, monke
         prepared_key(None, TINY, (1.1, 0.0), "borysow"),
         prepared_key(None, TINY, (1.0, 0.1), "borysow"),
         prepared_key(None, TINY, (1.0, 0.0), "petitradtrans"),
+        prepared_key(None, TINY, (1.0, 0.0), "borysow", "full"),
     ]
     monkeypatch.setattr(cache.np, "__version__", "0")
     keys.append(prepared_key(None, TINY, (1.0, 0.0), "borysow"))

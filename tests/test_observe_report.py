@@ -13,6 +13,7 @@ from kappaflow.plots import object_figures as retrieval
 from kappaflow.plots import save_figure
 from kappaflow.report.page import Figure, Report, Section, Table, write_report
 from kappaflow.retrieval.trust import GRADES, Check
+from kappaflow.spectra import Box
 
 RNG = np.random.default_rng(0)
 
@@ -130,16 +131,16 @@ def test_the_spectrum_figure_marks_masked_pixels_and_never_crosses_the_gap(tmp_p
 
 def test_the_corner_shows_c_to_o_and_what_is_constrained():
     sample = draws()
-    names = retrieval.informative(sample)
+    names = retrieval.informative(sample, Box())
     assert "C_O" in names
     assert 2 < len(names) <= 7
     assert names == sorted(names, key=lambda n: INDEX[n])
     prior = np.array([p.low + p.width * RNG.random(500) for p in PARAMETERS]).T
-    assert retrieval.informative(prior) == ["C_O"]
-    figure = retrieval.corner({"marginalized": sample, "control": draws(0.5)}, ["C_O", "M_H", "log_g"])
+    assert retrieval.informative(prior, Box()) == ["C_O"]
+    figure = retrieval.corner({"marginalized": sample, "control": draws(0.5)}, Box(), ["C_O", "M_H", "log_g"])
     visible = [axes for axes in figure.axes if axes.get_visible()]
     assert len(visible) == 6
-    assert retrieval.corner({"one": prior}) is not None
+    assert retrieval.corner({"one": prior}, Box()) is not None
 
 
 def test_many_objects_stand_in_order_of_snr_with_the_unsupported_apart():

@@ -18,6 +18,7 @@ from kappaflow.retrieval.trust import (
     snr_check,
     worst,
 )
+from kappaflow.spectra import Box
 
 RNG = np.random.default_rng
 
@@ -79,8 +80,8 @@ def draws(n=5000, **shapes):
 
 
 def test_the_prior_itself_and_a_narrow_posterior_inside_do_not_pile_up():
-    assert edge_check(draws()).verdict == "pass"
-    assert edge_check(draws(C_O=(40, 60), M_H=(5, 5))).verdict == "pass"
+    assert edge_check(draws(), Box()).verdict == "pass"
+    assert edge_check(draws(C_O=(40, 60), M_H=(5, 5)), Box()).verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_the_prior_itself_and_a_narrow_posterior_inside_do_not_pile_up():
     [({"C_O": (1, 30)}, "fail"), ({"C_O": (60, 1)}, "fail"), ({"C_O": (1, 4)}, "warn"), ({"v_sin_i": (1, 30)}, "warn")],
 )
 def test_a_pile_up_of_c_to_o_fails_and_of_another_parameter_warns(shape, verdict):
-    check = edge_check(draws(**shape))
+    check = edge_check(draws(**shape), Box())
     assert check.verdict == verdict
     assert next(iter(shape)) in check.sentence
 
@@ -261,7 +262,7 @@ def test_every_sentence_is_one_sentence():
     checks = [
         snr_check(5),
         coverage_check(np.ones(4)),
-        edge_check(draws(C_O=(1, 30))),
+        edge_check(draws(C_O=(1, 30)), Box()),
         seed_check([rng.normal(size=50)] * 2),
         line_list_share(rng.normal(size=500), rng.normal(size=500), rng),
     ]

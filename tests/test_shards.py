@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import INDEX
-from kappaflow.simulation import TABLE_COLUMNS, Shards, read_shard
+from kappaflow.parameters import INDEX, PARAMETER_SETS
+from kappaflow.simulation import Shards, read_shard
 from kappaflow.simulation import reader as reader_module
 from kappaflow.simulation.directory import shard_path
 from kappaflow.spectra import median_snr
@@ -30,6 +30,8 @@ def test_a_shard_is_an_ordinary_hdf5_file_that_describes_itself(directory):
         assert {name: file[name].shape for name in file} == {
             "theta": (128, 15),
             "field": (128, 54),
+            "amplitude": (128,),
+            "broadening": (128, 2),
             "combination": (128,),
             "snr": (128,),
             "flux": (128, 300),
@@ -39,7 +41,7 @@ def test_a_shard_is_an_ordinary_hdf5_file_that_describes_itself(directory):
         assert (file.attrs["seed"], file.attrs["index"]) == (0, 5)
         assert set(file["combination"][()]) == {1}  # 5 mod 4
         assert all(word in file.attrs["config"] for word in ("amplitude", "broadening", "CH4=exomol"))
-        assert all(name in file.attrs["columns"] for name in TABLE_COLUMNS)
+        assert all(name in file.attrs["columns"] for name in PARAMETER_SETS["paper"].columns)
     shard, address = read_shard(shard_path(directory, 5))
     assert np.array_equal(shard.flux, Shards(directory).flux(slice(5 * 128, 6 * 128)))
     assert address["digest"] == Shards(directory).config["digest"]

@@ -10,9 +10,9 @@ from scipy import stats
 
 import kappaflow as kf
 from kappaflow.errors import UserError
-from kappaflow.parameters import COEFFICIENTS, INDEX, SPECIES, check_theta
+from kappaflow.parameters import COEFFICIENTS, INDEX, PARAMETER_SETS, SPECIES
 from kappaflow.randomness import Stream, key
-from kappaflow.simulation import TABLE_COLUMNS, make_config
+from kappaflow.simulation import make_config
 from kappaflow.simulation.config import plan_shards
 from kappaflow.simulation.opacity_draws import coefficient_sigma, draw_field, sigma_table
 from kappaflow.simulation.prior import draw_prior
@@ -45,7 +45,7 @@ def test_a_shard_is_the_same_drawn_alone_first_or_last(kind):
 @pytest.mark.parametrize("kind", ["uniform", "sobol"])
 def test_every_parameter_is_uniform_on_its_prior_and_independent_of_the_others(kind):
     theta, snr = (np.concatenate(a) for a in zip(*(draw_prior(kind, 1, i) for i in range(400)), strict=True))
-    check_theta(theta)
+    PARAMETER_SETS["paper"].check(theta)
     for p, column in zip((*kf.PARAMETERS, kf.SNR), [*theta.T, snr], strict=True):
         assert stats.kstest((column - p.low) / p.width, "uniform").pvalue > 1e-3, p.name
     if kind == "uniform":
@@ -71,7 +71,7 @@ def test_other_seeds_give_other_parameters():
 
 def test_coefficients_have_the_standard_deviations_of_the_packaged_table():
     table = coefficient_sigma(sigma_table())
-    draws = np.concatenate([draw_field(table, 0, i) for i in range(200)])
+    draws = np.concatenate([draw_field(table, np.ones(128), 0, i) for i in range(200)])
     assert np.allclose(draws.std(axis=0) / table.ravel(), 1, atol=0.03)
     assert np.abs(draws.mean(axis=0) / table.ravel()).max() < 0.03
     assert table[SPECIES.index("CH4"), 0] == 0.226  # the paper's amplitude table
@@ -195,11 +195,13 @@ def test_the_model_makes_the_table_s_spectra_from_its_columns():
 def test_the_table_has_the_seventy_one_columns_of_the_paper():
     table = kf.simulate(n=130, model="toy", seed=2)
     assert table.columns.shape == (130, 71)
-    assert len(TABLE_COLUMNS) == len(set(TABLE_COLUMNS)) == 71
+    names = PARAMETER_SETS["paper"].columns
+    assert table.names == names
+    assert len(names) == len(set(names)) == 71
     assert len(table) == 130
     assert table.combination.tolist() == [0] * 128 + [1] * 2
-    assert np.array_equal(table.columns[:, TABLE_COLUMNS.index("SNR")], table.snr)
-    assert np.array_equal(table.columns[:, TABLE_COLUMNS.index("CH4_b1")], table.field[:, 9 + 5])
+    assert np.array_equal(table.columns[:, names.index("SNR")], table.snr)
+    assert np.array_equal(table.columns[:, names.index("CH4_b1")], table.field[:, 9 + 5])
 
 
 def test_pins_may_be_a_mapping_in_python():

@@ -1,12 +1,16 @@
-"""The fifteen parameters, the six absorbers and the layout of the perturbation: each said once, here.
+"""The parameters, the absorbers and the layout of the perturbation, as data: each said once, here.
 
-Priors are uniform; ranges are those of the paper's appendix. `T1`..`T5` are the temperatures at
-log10(P/bar) = -5, -3, -1, 1, 3.
+Two sets. `paper`: the fifteen parameters and uniform priors of the paper's appendix, six absorbers, nine Fourier
+coefficients per species. `full`: the fifteen with wider priors where real objects pile up at the paper's, the
+abundance of PH3, the structure that no model has (`log_f`), and a temperature slope among the coefficients.
+`T1`..`T5` are the temperatures at log10(P/bar) = -5, -3, -1, 1, 3.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -21,12 +25,16 @@ __all__ = [
     "INDEX",
     "KNOT_LOG_PRESSURE",
     "MODES",
+    "NAMED",
     "PARAMETERS",
+    "PARAMETER_SETS",
     "SNR",
     "SPECIES",
+    "TRACES",
     "Parameter",
+    "ParameterSet",
     "bounds",
-    "check_theta",
+    "parameter_set",
 ]
 
 
@@ -44,6 +52,68 @@ class Parameter:
     def width(self) -> float:
         """Width of the prior, in `unit`."""
         return self.high - self.low
+
+
+@dataclass(frozen=True)
+class ParameterSet:
+    """What is retrieved, which absorbers the atmosphere has, and which coefficients randomize their opacities."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    species: tuple[str, ...]
+    slopes: bool  # is a temperature slope the last coefficient of every species?
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters, in their order."""
+        return tuple(p.name for p in self.parameters)
+
+    @cached_property
+    def low(self) -> np.ndarray:
+        """Lower prior bounds, (D,)."""
+        return np.array([p.low for p in self.parameters])
+
+    @cached_property
+    def high(self) -> np.ndarray:
+        """Upper prior bounds, (D,)."""
+        return np.array([p.high for p in self.parameters])
+
+    @property
+    def coefficients(self) -> int:
+        """Number of coefficients per species."""
+        return COEFFICIENTS + self.slopes
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a table of spectra: parameters, coefficients, combination of lists, SNR."""
+        modes = range(1, MODES + 1)
+        each = ("c0", *(f"a{m}" for m in modes), *(f"b{m}" for m in modes), *(("slope",) if self.slopes else ()))
+        return (*self.names, *(f"{s}_{name}" for s in self.species for name in each), "combination", SNR.name)
+
+    def check(self, theta: ArrayLike) -> np.ndarray:
+        """Return `theta` as float64 of shape (..., D), or raise naming the parameter, its value and its bounds."""
+        try:
+            values = np.asarray(theta, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"theta: not an array of numbers ({error}); expected shape (..., {len(self)})") from None
+        if values.ndim == 0 or values.shape[-1] != len(self):
+            raise UserError(
+                f"theta: shape {values.shape}; expected (..., {len(self)}), the parameters of the set "
+                f"{self.name!r} in the order {', '.join(self.names)}"
+            )
+        for i, p in enumerate(self.parameters):
+            column = values[..., i]
+            bad = ~((column >= p.low) & (column <= p.high))  # NaN is bad too
+            if bad.any():
+                first = column[bad].flat[0]
+                raise UserError(
+                    f"theta: {p.name} = {first:g} {p.unit}".rstrip()
+                    + f" is outside its prior [{p.low:g}, {p.high:g}] ({int(bad.sum())} of {column.size} values)"
+                )
+        return values
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -65,39 +135,59 @@ PARAMETERS: tuple[Parameter, ...] = (
 )
 SNR = Parameter("SNR", "", 10.0, 200.0, "SNR")  # conditioning, not retrieved: median per pixel
 
-INDEX = MappingProxyType({p.name: i for i, p in enumerate(PARAMETERS)})
 KNOT_LOG_PRESSURE = (-5.0, -3.0, -1.0, 1.0, 3.0)  # log10(P/bar) of T1..T5
-
-SPECIES = ("H2O", "CH4", "CO", "CO2", "NH3", "H2S")
+SPECIES = ("H2O", "CH4", "CO", "CO2", "NH3", "H2S")  # absorbers that the chemistry gives
+TRACES = ("PH3",)  # absorbers of one mole fraction in all layers, the parameter log_NAME; after SPECIES, where present
 GASES = (*SPECIES, "H2", "He")  # the species axis of the chemistry
 DRAWS = 2000  # of a posterior, wherever nobody asks for another number
 MODES = 4
-COEFFICIENTS = 1 + 2 * MODES  # per species: c0, a_1..a_4 (cos), b_1..b_4 (sin); 54 in all
+COEFFICIENTS = 1 + 2 * MODES  # of the field, per species: c0, a_1..a_4 (cos), b_1..b_4 (sin)
+
+# Late-T and Y dwarfs reach some 100 K at a millibar and 200 K at 0.1 bar (Sonora Bobcat, 400 K), where the opacity
+# table's coldest temperature, 150 K, stands in; and their mixing is weaker, or stronger, than the paper's range allows.
+_WIDER = {
+    "T1": (80.0, 1500.0),
+    "T2": (80.0, 2000.0),
+    "T3": (150.0, 2500.0),
+    "T4": (400.0, 3000.0),
+    "log_kzz": (3.0, 11.0),
+}
+_MORE = (
+    Parameter("log_PH3", "dex", -11.0, -5.0, r"$\log\mathrm{PH_3}$"),
+    Parameter("log_f", "dex", -3.0, -0.7, r"$\log f$"),
+)
+
+
+def _widened(p: Parameter) -> Parameter:
+    low, high = _WIDER.get(p.name, (p.low, p.high))
+    return replace(p, low=low, high=high)
+
+
+PARAMETER_SETS: Mapping[str, ParameterSet] = MappingProxyType(
+    {
+        "paper": ParameterSet("paper", PARAMETERS, SPECIES, slopes=False),
+        "full": ParameterSet("full", (*map(_widened, PARAMETERS), *_MORE), (*SPECIES, *TRACES), slopes=True),
+    }
+)
+# The sets share their order, so that a name has one place, one unit and one label in all of them.
+NAMED = MappingProxyType({p.name: p for p in PARAMETER_SETS["full"].parameters})
+INDEX = MappingProxyType({name: i for i, name in enumerate(NAMED)})
 
 
 def bounds() -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper prior bounds, each of shape (15,)."""
-    return np.array([p.low for p in PARAMETERS]), np.array([p.high for p in PARAMETERS])
+    """Lower and upper prior bounds of the paper's parameters, each of shape (15,)."""
+    return PARAMETER_SETS["paper"].low, PARAMETER_SETS["paper"].high
 
 
-def check_theta(theta: ArrayLike) -> np.ndarray:
-    """Return `theta` as float64 of shape (..., 15), or raise naming the parameter, its value and its bounds."""
+def parameter_set(name: str) -> ParameterSet:
+    """Look up a parameter set by name.
+
+    Examples
+    --------
+    >>> len(parameter_set("paper")), parameter_set("full").names[-2:]
+    (15, ('log_PH3', 'log_f'))
+    """
     try:
-        values = np.asarray(theta, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"theta: not an array of numbers ({error}); expected shape (..., 15)") from None
-    if values.ndim == 0 or values.shape[-1] != len(PARAMETERS):
-        raise UserError(
-            f"theta: shape {values.shape}; expected (..., {len(PARAMETERS)}), "
-            f"in the order {', '.join(p.name for p in PARAMETERS)}"
-        )
-    for i, p in enumerate(PARAMETERS):
-        column = values[..., i]
-        bad = ~((column >= p.low) & (column <= p.high))  # NaN is bad too
-        if bad.any():
-            first = column[bad].flat[0]
-            raise UserError(
-                f"theta: {p.name} = {first:g} {p.unit}".rstrip()
-                + f" is outside its prior [{p.low:g}, {p.high:g}] ({int(bad.sum())} of {column.size} values)"
-            )
-    return values
+        return PARAMETER_SETS[name]
+    except KeyError:
+        raise UserError(f"parameters: unknown set {name!r}; expected one of {', '.join(PARAMETER_SETS)}") from None

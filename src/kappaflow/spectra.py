@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import PARAMETERS
+from kappaflow.parameters import PARAMETER_SETS, ParameterSet
 
 __all__ = ["Box", "Card", "Forward", "OpacityCard", "Spectra", "masked_median", "median_snr", "same_pixels"]
 
@@ -58,6 +58,7 @@ class Spectra:
     theta: np.ndarray | None = None  # (b, D), the parameters
     field: np.ndarray | None = None  # (b, species * 9), coefficients of the opacity field
     combination: np.ndarray | None = None  # (b,), which of the set's combinations of line lists
+    amplitude: np.ndarray | None = None  # (b,), of the opacities' randomization: 1 is the packaged prior
     index: np.ndarray | None = None  # (b,), place in the set
 
     def __len__(self) -> int:
@@ -109,11 +110,16 @@ class Spectra:
 
 @dataclass(frozen=True)
 class Box:
-    """Names and uniform prior bounds of the retrieved parameters; by default the fifteen."""
+    """Names and uniform prior bounds of the retrieved parameters; by default the paper's fifteen."""
 
-    names: tuple[str, ...] = tuple(p.name for p in PARAMETERS)
-    low: tuple[float, ...] = tuple(p.low for p in PARAMETERS)
-    high: tuple[float, ...] = tuple(p.high for p in PARAMETERS)
+    names: tuple[str, ...] = PARAMETER_SETS["paper"].names
+    low: tuple[float, ...] = tuple(PARAMETER_SETS["paper"].low.tolist())
+    high: tuple[float, ...] = tuple(PARAMETER_SETS["paper"].high.tolist())
+
+    @classmethod
+    def of(cls, parameters: ParameterSet) -> Box:
+        """Return the box of a parameter set."""
+        return cls(parameters.names, tuple(parameters.low.tolist()), tuple(parameters.high.tolist()))
 
     def __post_init__(self) -> None:
         sizes = {len(self.names), len(self.low), len(self.high)}
@@ -140,8 +146,9 @@ class OpacityCard:
     digest: str  # of the opacity table
     lists: Mapping[str, Sequence[str]]  # species -> its line lists, the base first
     cia: str  # family of the collision-induced absorption
-    sigma: Sequence[Sequence[float]]  # (species, 1 + modes), standard deviations of the field at amplitude 1
+    sigma: Sequence[Sequence[float]]  # (species, 1 + modes [+ slope]), standard deviations at amplitude 1
     combinations: Sequence[Mapping[str, str]]  # of line lists, all equally likely
+    broadening: Sequence[Sequence[float]] = ((1.0, 0.0),)  # (scale, shift) of the half-widths, all equally likely
 
 
 @dataclass(frozen=True)
@@ -156,11 +163,17 @@ class Card:
     box: Box = Box()
     masked: bool = False  # are masks drawn?
     seed: int | None = None  # of the parameters' draws, where they were drawn from one
+    parameters: str = "paper"  # name of the parameter set
     opacity: OpacityCard | None = None  # None where it was not recorded
 
 
 class Forward(Protocol):
-    """What a forward model offers: its pixels, its line lists, its digest, and spectra [mJy at 10 pc]."""
+    """What a forward model offers: its parameters, pixels, line lists, its digest, and spectra [mJy at 10 pc]."""
+
+    @property
+    def parameters(self) -> ParameterSet:
+        """What theta, the species and their coefficients are."""
+        ...
 
     @property
     def wavelength(self) -> np.ndarray:
@@ -184,4 +197,8 @@ class Forward(Protocol):
 
     def __call__(self, theta: Any, field: Any = None, lists: Any = None) -> np.ndarray:
         """Noise-free spectra (n, p) of `theta` (n, D), coefficients `field` and a choice of `lists`."""
+        ...
+
+    def broadened(self, broadening: tuple[float, float]) -> Forward:
+        """Return the same model with every half-width scaled and every temperature exponent shifted."""
         ...

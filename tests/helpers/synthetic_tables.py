@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from kappaflow.parameters import SPECIES
+from kappaflow.parameters import SPECIES, TRACES
 from kappaflow.tables.opacity import LineList, OpacityTable
 
-LISTS = {s: ("base", "alternative") if s in ("H2O", "CH4", "CO", "CO2") else ("base",) for s in SPECIES}
-STRENGTH = {"H2O": 1e-20, "CH4": 1e-19, "CO": 1e-19, "CO2": 1e-18, "NH3": 3e-20, "H2S": 1e-21}
+LISTS = {s: ("base", "alternative") if s in ("H2O", "CH4", "CO", "CO2") else ("base",) for s in (*SPECIES, *TRACES)}
+STRENGTH = {"H2O": 1e-20, "CH4": 1e-19, "CO": 1e-19, "CO2": 1e-18, "NH3": 3e-20, "H2S": 1e-21, "PH3": 1e-19}
 VMR = (-3.3, -4.0, -3.5, -7.0, -5.0, -5.0, np.log10(0.84), np.log10(0.16))  # log10, in the order of COLUMNS
 
 

@@ -14,7 +14,8 @@ from kappaflow.errors import UserError
 
 __all__ = ["code_identity", "file_digest"]
 
-CODE = ("constants.py", "build/lines", "build/sources", "build/tables/line_lists.py", "build/tables/opacity_table.py")
+TABLES = ("completion", "line_lists", "opacity_table")
+CODE = ("constants.py", "build/lines", "build/sources", *(f"build/tables/{name}.py" for name in TABLES))
 LIBRARIES = ("hitran-api", "numpy", "scipy", "numba")  # partition functions, transforms, compiled sums
 
 

@@ -29,6 +29,7 @@ _COMMANDS: tuple[str, ...] = (
     "simulate",
     "train",
     "calibrate",
+    "paper",
     "opacity",
     "chemistry",
     "cache",

@@ -197,5 +197,6 @@ def _show_comparison(summary: dict[str, Any], temperature: np.ndarray) -> None:
     rows = zip([measured["const"], *measured["modes"]], [prior["const"], *prior["modes"]], strict=True)
     for m, (ours, packaged) in enumerate(rows):
         print(f"{'const' if m == 0 else f'm = {m}':12s}{ours:10.3f}{packaged:10.3f}")
+    print(f"{'slope':12s}{summary['slope']:10.3f}{prior.get('slope', 0.0):10.3f}   in (T/700 K)^slope")
     total, field, rest = (summary[f"rms {what}"] for what in ("ln ratio", "field", "residual"))
     print(f"rms of ln ratio {total:.3f}: field {field:.3f}, residual {rest:.3f}")

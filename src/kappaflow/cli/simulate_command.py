@@ -46,6 +46,18 @@ def _broadening(value: str) -> tuple[float, float]:
     return scale, shift
 
 
+def _span(value: str) -> tuple[float, float]:
+    """Read "1" or "0:2.5"."""
+    words = value.split(":")
+    try:
+        low, high = float(words[0]), float(words[-1])
+    except ValueError:
+        low = high = float("nan")
+    if len(words) > 2 or not 0 <= low <= high < float("inf"):
+        raise UserError(f"--amplitude {value}: expected a number of at least 0, or LOW:HIGH, for example 0:2.5")
+    return low, high
+
+
 def _check(directory: Path, as_json: bool) -> None:
     """Verify every shard and say what is wrong; exit code 2 if anything is."""
     from kappaflow.simulation.directory import check_directory, shard_path
@@ -94,6 +106,7 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="Directory of the shards.")] = None,
     n: Annotated[int | None, typer.Option(help="Spectra, rounded up to whole shards (default: the preset's).")] = None,
     preset: Annotated[str, typer.Option(help="tiny, laptop or paper.")] = "laptop",
+    parameters: Annotated[str, typer.Option(help="paper, or full: wider priors, PH3, structure, slopes.")] = "paper",
     seed: Annotated[int, typer.Option(help="Of all draws; another seed for another set.")] = 0,
     sequence: Annotated[str, typer.Option(help="uniform, or sobol for a space-filling sequence.")] = "uniform",
     opacity: Annotated[Path | None, typer.Option(help="Table of `kappaflow opacity build`; default: packaged.")] = None,
@@ -102,11 +115,13 @@ def simulate(
         list[Path] | None, typer.Option(help="Width of the field, as `opacity compare --out` writes it. Repeatable.")
     ] = None,
     perturb: Annotated[str, typer.Option(help="both, smooth, discrete or none.")] = "both",
-    amplitude: Annotated[float, typer.Option(help="Scale of the smooth field.")] = 1.0,
+    amplitude: Annotated[str, typer.Option(help="Scale of the smooth field, or a range to draw it from: 0:2.5.")] = "1",
     axes: Annotated[str | None, typer.Option(help="Species that swap lists: H2O,CH4=base+mine.")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Keep one list: CH4=base. Repeatable.")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Hold a list out: CH4=exomol. Repeatable.")] = None,
-    broadening: Annotated[str, typer.Option(help="Half-width scale and exponent shift.")] = "1.0,0.0",
+    broadening: Annotated[
+        list[str] | None, typer.Option(help="Half-width scale and exponent shift: 1.30,-0.15. Repeatable.")
+    ] = None,
     masks: Annotated[Path | None, typer.Option(help="Folder of your own masks, kept for training.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue, and remake damaged shards.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes on this machine (default: its processors).")] = None,
@@ -137,12 +152,13 @@ def simulate(
         model="toy" if toy else "forward",
         sequence=sequence,
         perturb=perturb,
-        amplitude=amplitude,
+        parameters=parameters,
+        amplitude=_span(amplitude),
         axes=measured.axes(axes),
         sigma=measured.sigma,
         pin=_pairs("pin", pin),
         exclude=_pairs("exclude", exclude),
-        broadening=_broadening(broadening),
+        broadening=tuple(map(_broadening, broadening or ["1,0"])),
         cia=cia,
     )
     if masks is not None:  # before the long part, not after it

@@ -30,7 +30,7 @@ from kappaflow.errors import UserError
 from kappaflow.evaluate.draws_file import Method, read_method
 from kappaflow.evaluate.network_draws import HeldOut
 from kappaflow.evaluate.scoring import focus
-from kappaflow.parameters import PARAMETERS
+from kappaflow.parameters import NAMED
 from kappaflow.progress import progress
 from kappaflow.storage import written_whole
 
@@ -151,7 +151,7 @@ def _write(out: Path, content: dict[str, Any], verdicts: dict[str, Verdict]) -> 
     (out / "verdict.json").unlink(missing_ok=True)  # never the old verdict beside new figures
     methods, labels, shown = (
         content["methods"],
-        {p.name: p.label for p in PARAMETERS},
+        {name: p.label for name, p in NAMED.items()},
         content["comparison"]["parameter"],
     )
     rows = [row for name, verdict in verdicts.items() for row in parameter_rows(name, verdict)]

@@ -104,6 +104,7 @@ class Checkpoint:
                 "n_validation": self.card.n_validation,
                 "masked": self.card.masked,
                 "seed": self.card.seed,
+                "parameters": self.card.parameters,
                 "opacity": None if self.card.opacity is None else asdict(self.card.opacity),
             },
             "box": {"names": self.box.names, "low": self.box.low, "high": self.box.high},

@@ -16,7 +16,7 @@ from kappaflow.errors import UserError
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
-from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
+from kappaflow.parameters import DRAWS, NAMED
 from kappaflow.randomness import generator
 from kappaflow.spectra import Box, OpacityCard, Spectra, same_pixels
 from kappaflow.tables.table_names import recorded_table
@@ -180,7 +180,7 @@ class Posterior:
         rows = {}
         for i, name in enumerate(self.names):
             q05, q16, q50, q84, q95 = (float(q) for q in quantiles[:, i])
-            unit = PARAMETERS[INDEX[name]].unit if name in INDEX else ""
+            unit = NAMED[name].unit if name in NAMED else ""
             rows[name] = {"median": q50, "68": [q16, q84], "90": [q05, q95], "unit": unit}
         return rows
 

@@ -54,7 +54,11 @@ CODE = (
 
 
 def prepared_key(
-    opacity: str | os.PathLike[str] | None, sizes: Preset, broadening: tuple[float, float], cia: str
+    opacity: str | os.PathLike[str] | None,
+    sizes: Preset,
+    broadening: tuple[float, float],
+    cia: str,
+    parameters: str = "paper",
 ) -> str:
     """Digest of all that decides the arrays.
 
@@ -70,6 +74,7 @@ def prepared_key(
             "sizes": sizes.model_dump(include={"stride", "layers", "pixel_bin"}),
             "broadening": list(broadening),
             "cia": cia,
+            "parameters": parameters,
         }
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from kappaflow.errors import UserError
 from kappaflow.instrument import pixel_grid
 from kappaflow.model.arrays import PreparedArrays, on_device
 from kappaflow.model.cache import cached, prepared_key
-from kappaflow.parameters import COEFFICIENTS, SPECIES, check_theta
+from kappaflow.parameters import ParameterSet, parameter_set
 from kappaflow.physics.emission import Tables, clamped_layers, spectra
 from kappaflow.presets import Preset
 from kappaflow.presets import preset as preset_named
@@ -52,7 +53,9 @@ class ForwardModel:
     names: Mapping[str, tuple[str, ...]]  # species -> its line lists, the base first
     wavelength: np.ndarray  # um, centres of the pixels
     meta: Mapping[str, Any]
+    parameters: ParameterSet  # what theta, the species and their coefficients are
     threads: int = os.cpu_count() or 1  # chunks computed at once
+    load_broadened: Callable[..., ForwardModel] | None = None  # loads the same with other half-widths
 
     @classmethod
     def load(
@@ -62,6 +65,7 @@ class ForwardModel:
         opacity: OpacityTable | str | os.PathLike[str] | None = None,
         broadening: tuple[float, float] = (1.0, 0.0),
         cia: str = "borysow",
+        parameters: str = "paper",
     ) -> ForwardModel:
         """Read the packaged tables and prepare them for the sizes of `preset`.
 
@@ -75,9 +79,11 @@ class ForwardModel:
             (scale, shift): every Lorentz half-width times `scale`, every temperature exponent plus `shift`.
         cia
             Family of the collision-induced absorption.
+        parameters
+            Name of the parameter set, `paper` or `full`.
         """
         sizes = preset_named(preset) if isinstance(preset, str) else preset
-        scale = _check_broadening(broadening)
+        scale, chosen = _check_broadening(broadening), parameter_set(parameters)
 
         def make() -> PreparedArrays:
             # Here, because SciPy takes as long to import as a set of arrays to find.
@@ -85,26 +91,37 @@ class ForwardModel:
 
             table = opacity if isinstance(opacity, OpacityTable) else load_opacity(opacity)
             chemistry = prepare_chemistry(load_chemistry(), layer_centres(sizes))
-            return prepare(table, chemistry, prepare_cia(load_cia(), cia), sizes, scale)
+            return prepare(table, chemistry, prepare_cia(load_cia(), cia), sizes, scale, chosen)
 
-        if isinstance(opacity, OpacityTable):  # made here and perhaps never again: not worth a place on the disk
-            return cls.of(make())
-        return cls.of(cached(prepared_key(opacity, sizes, scale, cia), make))
+        # A table that was made here and perhaps never again is not worth a place on the disk.
+        in_memory = isinstance(opacity, OpacityTable)
+        made = make() if in_memory else cached(prepared_key(opacity, sizes, scale, cia, parameters), make)
+        again = partial(cls.load, preset, opacity=opacity, cia=cia, parameters=parameters)
+        return replace(cls.of(made), load_broadened=again)
 
     @classmethod
     def of(cls, prepared: PreparedArrays) -> ForwardModel:
         """Make the model of `prepared` arrays."""
         low, high = pixel_grid(prepared.meta["sizes"]["pixel_bin"])
-        return cls(on_device(Tables, prepared.arrays), prepared.names, 0.5 * (low + high), prepared.meta)
+        parameters = parameter_set(prepared.meta["parameters"])
+        return cls(on_device(Tables, prepared.arrays), prepared.names, 0.5 * (low + high), prepared.meta, parameters)
+
+    def broadened(self, broadening: tuple[float, float]) -> ForwardModel:
+        """Return the same model with other half-widths; see `load`."""
+        if _check_broadening(broadening) == tuple(self.meta["broadening"]):
+            return self
+        if self.load_broadened is None:
+            raise UserError("broadening: this model was not made by `load`, so other half-widths cannot be prepared")
+        return self.load_broadened(broadening=broadening)
 
     def __call__(self, theta: ArrayLike, field: ArrayLike | None = None, lists: Lists = None) -> np.ndarray:
         """Spectra [mJy at 10 pc], shape (..., pixel), float32, of `theta` (..., parameter).
 
-        `field`: perturbation coefficients, (..., species, 9) or (..., species * 9), broadcast against `theta`; none is
+        `field`: perturbation coefficients, (..., species, c) or (..., species * c), broadcast against `theta`; none is
         the identity. `lists`: the line list of each species, as {"H2O": "name"} (the base elsewhere) or as indices in
-        the order of SPECIES; one choice for all spectra, or one per spectrum as indices (..., species).
+        the order of `names`; one choice for all spectra, or one per spectrum as indices (..., species).
         """
-        values = check_theta(theta)
+        values = self.parameters.check(theta)
         coefficients = self._check_field(field, values.shape[:-1])
         rows = self._check_lists(lists, values.shape[:-1])
         flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
@@ -137,7 +154,7 @@ class ForwardModel:
 
         The opacity there is that of the table's edge.
         """
-        values = check_theta(theta)
+        values = self.parameters.check(theta)
         flat = jnp.asarray(values.reshape(-1, values.shape[-1]), jnp.float32)
         counts = jax.vmap(clamped_layers, in_axes=(0, None))(flat, self.tables)
         return np.asarray(counts).reshape(*values.shape[:-1], 2)
@@ -166,25 +183,27 @@ class ForwardModel:
         return np.array(indices, np.int32)
 
     def _check_lists(self, lists: Lists, batch: tuple[int, ...]) -> np.ndarray:
+        species = self.parameters.species
         if lists is None:
-            return np.zeros(len(SPECIES), np.int32)
+            return np.zeros(len(species), np.int32)
         if isinstance(lists, Mapping):
             return self.list_indices(lists)
         rows = np.asarray(lists)
-        if rows.shape not in ((len(SPECIES),), (*batch, len(SPECIES))) or rows.dtype.kind not in "iu":
+        if rows.shape not in ((len(species),), (*batch, len(species))) or rows.dtype.kind not in "iu":
             raise UserError(
                 f"lists: shape {rows.shape}, type {rows.dtype}; expected {{species: name}} or integers of shape "
-                f"{(len(SPECIES),)} or {(*batch, len(SPECIES))}, in the order {', '.join(SPECIES)}"
+                f"{(len(species),)} or {(*batch, len(species))}, in the order {', '.join(species)}"
             )
-        for i, (species, names) in enumerate(self.names.items()):
+        for i, (name, names) in enumerate(self.names.items()):
             bad = (rows[..., i] < 0) | (rows[..., i] >= len(names))
             if bad.any():
                 came = rows[..., i][bad].flat[0]
-                raise UserError(f"lists: {species} index {came}; expected 0..{len(names) - 1} ({', '.join(names)})")
-        return rows.astype(np.int32) if rows.ndim == 1 else rows.reshape(-1, len(SPECIES)).astype(np.int32)
+                raise UserError(f"lists: {name} index {came}; expected 0..{len(names) - 1} ({', '.join(names)})")
+        return rows.astype(np.int32) if rows.ndim == 1 else rows.reshape(-1, len(species)).astype(np.int32)
 
     def _check_field(self, field: ArrayLike | None, batch: tuple[int, ...]) -> np.ndarray:
-        shape = (len(SPECIES), COEFFICIENTS)
+        species = self.parameters.species
+        shape = (len(species), self.parameters.coefficients)
         count = int(np.prod(batch))
         if field is None:
             return np.zeros((count, *shape), np.float32)
@@ -196,7 +215,8 @@ class ForwardModel:
         except ValueError:
             raise UserError(
                 f"field: shape {np.shape(field)}; expected {(*batch, *shape)} or "
-                f"{(*batch, shape[0] * shape[1])}: per species ({', '.join(SPECIES)}) c0, a1..a4, b1..b4"
+                f"{(*batch, shape[0] * shape[1])}: per species ({', '.join(species)}) c0, a1..a4, b1..b4"
+                + (", slope" if self.parameters.slopes else "")
             ) from None
         if not np.isfinite(values).all():
             raise UserError("field: coefficients must be finite; found NaN or infinity")

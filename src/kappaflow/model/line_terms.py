@@ -11,7 +11,7 @@ from scipy.interpolate import CubicSpline
 from threadpoolctl import threadpool_limits
 
 from kappaflow.constants import AMU, BAR
-from kappaflow.parameters import INDEX, KNOT_LOG_PRESSURE, SPECIES, bounds
+from kappaflow.parameters import INDEX, KNOT_LOG_PRESSURE, ParameterSet
 from kappaflow.tables.field_prior import fourier_basis
 from kappaflow.tables.opacity import OpacityTable
 
@@ -22,17 +22,24 @@ AT_ONCE = 4  # lists in work together: each takes some 0.4 GB at 20,000 points
 
 
 def prepare_lines(
-    opacity: OpacityTable, log_pressure: np.ndarray, stride: int, broadening: tuple[float, float]
+    opacity: OpacityTable,
+    log_pressure: np.ndarray,
+    stride: int,
+    broadening: tuple[float, float],
+    parameters: ParameterSet,
 ) -> dict[str, np.ndarray]:
-    """Bring `opacity` to `log_pressure` [log10 bar] and every `stride`-th wavenumber: the fields of `LineTables`."""
+    """Bring `opacity` to `log_pressure` [log10 bar] and every `stride`-th wavenumber: the fields of `LineTables`.
+
+    The species are those of `parameters`, whose prior says which temperatures matter in which layer.
+    """
     nu = opacity.nu[::stride]
     blocks = block_grid(nu, points=512 if nu.size > 4000 else 128)
     count, points = blocks.nu.shape
-    names = [(s, name) for s in SPECIES for name in opacity.lists[s]]
+    names = [(s, name) for s in parameters.species for name in opacity.lists[s]]
     terms = min(TERMS, opacity.temperature.size)
     basis = np.empty((count, log_pressure.size, len(names), terms, points), np.float32)
     floor = negligible(log_pressure).astype(np.float32)[:, None, None]
-    weights = _likely(log_pressure, opacity.temperature)
+    weights = _likely(log_pressure, opacity.temperature, parameters)
 
     def fill(row: int) -> np.ndarray:
         ln_sigma = opacity.ln_sigma(*names[row], log_pressure, stride=stride, broadening=broadening)
@@ -47,7 +54,7 @@ def prepare_lines(
         loading = np.stack(list(pool.map(fill, range(len(names)))))
     return {
         **{f"grid.{name}": array for name, array in temperature_grid(opacity.temperature).items()},
-        "first": np.cumsum([0, *(len(opacity.lists[s]) for s in SPECIES[:-1])]),
+        "first": np.cumsum([0, *(len(opacity.lists[s]) for s in parameters.species[:-1])]),
         "loading": loading,
         "basis": basis,
         "fourier": np.moveaxis(_cut(fourier_basis(nu), count, points), 1, 0),
@@ -56,10 +63,9 @@ def prepare_lines(
     }
 
 
-def _likely(log_pressure: np.ndarray, temperature: np.ndarray) -> np.ndarray:
+def _likely(log_pressure: np.ndarray, temperature: np.ndarray, parameters: ParameterSet) -> np.ndarray:
     """Weight (layer, T) of an error: 1 at temperatures that the prior reaches in a layer, 0.1 below them."""
-    low, _ = bounds()
-    coldest = low[INDEX["T1"] : INDEX["T5"] + 1]
+    coldest = parameters.low[INDEX["T1"] : INDEX["T5"] + 1]
     # The profile stays between neighbouring knots, so the upper of the two bounds a layer from below.
     knot = np.clip(np.searchsorted(KNOT_LOG_PRESSURE, log_pressure, side="right") - 1, 0, coldest.size - 2)
     return np.where(temperature >= 0.85 * coldest[knot][:, None], 1.0, 0.1)

@@ -11,7 +11,7 @@ from kappaflow.errors import UserError
 from kappaflow.model.arrays import Arrays, PreparedArrays, single
 from kappaflow.model.detector_matrix import prepare_detector
 from kappaflow.model.line_terms import prepare_lines
-from kappaflow.parameters import KNOT_LOG_PRESSURE, SPECIES
+from kappaflow.parameters import KNOT_LOG_PRESSURE, PARAMETER_SETS, ParameterSet
 from kappaflow.physics.composition import EquilibriumTable
 from kappaflow.physics.continuum import CIATable
 from kappaflow.physics.temperature import SPACING
@@ -24,7 +24,7 @@ from kappaflow.tables.opacity import OpacityTable
 __all__ = ["hermite", "layer_centres", "prepare", "prepare_chemistry", "prepare_cia", "prepare_layers"]
 
 TOP, BOTTOM = -5.0, 3.0  # log10(P/bar)
-VERSION = 1  # raise it when a change of the physics changes spectra
+VERSION = 2  # raise it when a change of the physics changes spectra
 
 
 def prepare(
@@ -33,15 +33,22 @@ def prepare(
     cia: Arrays,
     sizes: Preset,
     broadening: tuple[float, float] = (1.0, 0.0),
+    parameters: ParameterSet = PARAMETER_SETS["paper"],
 ) -> PreparedArrays:
     """Bring every table to the layers, points and pixels of `sizes`.
 
     `chemistry` comes from `prepare_chemistry` at `layer_centres(sizes)`, `cia` from `prepare_cia`; `broadening` is as
-    in `OpacityTable.ln_sigma`.
+    in `OpacityTable.ln_sigma`; the absorbers are those of `parameters`.
     """
+    missing = [s for s in parameters.species if s not in opacity.lists]
+    if missing:
+        raise UserError(
+            f"opacity: the table has no {missing[0]}, which the parameter set {parameters.name!r} needs; expected "
+            f"{', '.join(parameters.species)}: build it with `kappaflow opacity build`, or take parameters 'paper'"
+        )
     parts = {
         "layers": prepare_layers(sizes),
-        "lines": prepare_lines(opacity, layer_centres(sizes), sizes.stride, broadening),
+        "lines": prepare_lines(opacity, layer_centres(sizes), sizes.stride, broadening, parameters),
         "chemistry": chemistry,
         "cia": cia,
         "detector": prepare_detector(opacity.nu[:: sizes.stride], sizes.pixel_bin),
@@ -51,11 +58,12 @@ def prepare(
         "model": VERSION,
         "sizes": sizes.model_dump(include={"stride", "layers", "pixel_bin"}),
         "opacity": opacity.digest,
+        "parameters": parameters.name,
         "broadening": list(broadening),
         "chemistry and cia": digest_arrays({f"{i:02d}": array for i, array in enumerate(small)}),
     }
     arrays = {f"{part}.{name}": single(array) for part, named in parts.items() for name, array in named.items()}
-    return PreparedArrays(arrays, {s: tuple(opacity.lists[s]) for s in SPECIES}, meta)
+    return PreparedArrays(arrays, {s: tuple(opacity.lists[s]) for s in parameters.species}, meta)
 
 
 def layer_centres(sizes: Preset) -> np.ndarray:

@@ -10,7 +10,8 @@ is gone by the time the table arrives here. What is left is interpolated
 References
 ----------
 Fritsch, F. N., & Butland, J. 1984, SIAM J. Sci. Stat. Comput., 5, 300 (the monotone cubic)
-Zahnle, K. J., & Marley, M. S. 2014, ApJ, 797, 41, equations 12-14 and 32 (the chemical times)
+Zahnle, K. J., & Marley, M. S. 2014, ApJ, 797, 41, equations 12-14 and 32, and the one of CO2 (the chemical times)
+Beiler, S. A., et al. 2024, ApJ, 973, 60 (frozen with CO, CO2 comes out too low in T and Y dwarfs)
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ __all__ = [
     "EquilibriumTable",
     "equilibrium",
     "ln_time_carbon",
+    "ln_time_carbon_dioxide",
     "ln_time_mixing",
     "ln_time_nitrogen",
     "quench",
     "quenched_composition",
+    "water_gas",
 ]
 
-CARBON = (0, 1, 2, 3)  # H2O, CH4, CO and CO2 freeze together
+H2O, CO, CO2 = (GASES.index(gas) for gas in ("H2O", "CO", "CO2"))
+CARBON = (0, 1, 2, 3)  # H2O, CH4, CO and CO2 freeze together; CO2 then follows CO and H2O up to its own level
 NITROGEN = (4,)  # NH3 (N2 does not absorb, so is not carried)
 
 
@@ -146,6 +150,14 @@ def ln_time_nitrogen(T: Float[Array, " layer"], ln_pressure: Float[Array, " laye
     return jnp.log(1e-7) - ln_pressure + 52000.0 / T
 
 
+def ln_time_carbon_dioxide(T: Float[Array, " layer"], ln_pressure: Float[Array, " layer"]) -> Float[Array, " layer"]:
+    """Ln of the chemical time of CO2 + H2 <-> CO + H2O [s]: t = 1e-10 P^-0.5 exp(38000/T); `ln_pressure` is ln(P/bar).
+
+    Far shorter than that of CO and CH4: the exchange goes on when these have frozen.
+    """
+    return jnp.log(1e-10) - 0.5 * ln_pressure + 38000.0 / T
+
+
 def ln_time_mixing(
     T: Float[Array, " layer"], mu: Float[Array, " layer"], log_g: Float[Array, ""], log_kzz: Float[Array, ""]
 ) -> Float[Array, " layer"]:
@@ -190,6 +202,28 @@ def quench(ln_vmr: Float[Array, "species layer"], ln_ratio: Float[Array, " layer
     return jnp.log(jnp.concatenate([values[::-1].T, vmr[:, -1:]], axis=1))
 
 
+def water_gas(
+    ln_vmr: Float[Array, "4 layer"], ln_k: Float[Array, " layer"]
+) -> tuple[Float[Array, " layer"], Float[Array, " layer"], Float[Array, " layer"]]:
+    """Return ln VMR of H2O, CO and CO2 with CO2 = K CO H2O, carbon and oxygen as in `ln_vmr` (the order of CARBON).
+
+    `ln_k` is ln K = ln [CO2 / (CO H2O)], H2 being too abundant to matter. Moving x from CO and H2O to CO2,
+    CO2 + x = K (CO - x) (H2O - x); the smaller root, which is 0 where the gas is in this equilibrium already.
+    """
+    water, monoxide, dioxide = (jnp.exp(ln_vmr[i]) for i in (H2O, CO, CO2))
+    total = water + monoxide
+    # Divided by 1 + K (CO + H2O): K spans tens of decades, u = K (CO + H2O) / (1 + K (CO + H2O)) does not.
+    u = jax.nn.sigmoid(ln_k + jnp.log(total))
+    rest = jax.nn.sigmoid(-(ln_k + jnp.log(total)))
+    share = water / total  # in [0, 1]: products of two mole fractions would leave single precision
+    constant = u * share * (monoxide / total) - rest * dioxide / total  # over the total
+    root = jnp.sqrt(jnp.maximum(1.0 - 4.0 * u * constant, 1e-12))
+    x = total * 2.0 * constant / (1.0 + root)
+    # x stays below the smaller of CO and H2O and above -CO2; rounding may touch what is nearly used up.
+    left = [jnp.maximum(gas, 1e-7 * whole) for gas, whole in ((water - x, water), (monoxide - x, monoxide))]
+    return jnp.log(left[0]), jnp.log(left[1]), jnp.log(jnp.maximum(dioxide + x, 1e-7 * dioxide))
+
+
 def quenched_composition(
     table: EquilibriumTable,
     T: Float[Array, " layer"],
@@ -198,11 +232,17 @@ def quenched_composition(
 ) -> tuple[Float[Array, "species layer"], Float[Array, " layer"]]:
     """Return `equilibrium` with carbon (H2O, CH4, CO, CO2) and NH3 quenched.
 
+    Above the level where CO and CH4 freeze, CO2 stays in equilibrium with the frozen CO and H2O until its own level,
+    where the constant of that equilibrium is frozen: so carbon and oxygen are conserved in every layer.
     `ln_pressure` is ln(P/bar) of the layers, top first; `parameters` is (C/O, [M/H], log10 kzz, log10 g), cgs.
     """
     co, mh, log_kzz, log_g = parameters
     ln_vmr, mu = equilibrium(table, T, co, mh)
     mixing = ln_time_mixing(T, mu, log_g, log_kzz)
     carbon = quench(ln_vmr[jnp.array(CARBON)], ln_time_carbon(T, ln_pressure, mh) - mixing)
+    ln_k = jnp.clip(ln_vmr[CO2] - ln_vmr[CO] - ln_vmr[H2O], -60.0, 60.0)  # where it matters it is 0 to 12
+    ln_k = quench(ln_k[None], ln_time_carbon_dioxide(T, ln_pressure) - mixing)[0]
+    water, monoxide, dioxide = water_gas(carbon, ln_k)
+    carbon = jnp.stack([water, carbon[1], monoxide, dioxide])
     nitrogen = quench(ln_vmr[jnp.array(NITROGEN)], ln_time_nitrogen(T, ln_pressure) - mixing)
     return jnp.concatenate([carbon, nitrogen, ln_vmr[5:]]), mu

@@ -1,4 +1,4 @@
-"""The composition: fifteen parameters, a field and a choice of lists in, the pixels of a JWST spectrum out.
+"""The composition: parameters, a field and a choice of lists in, the pixels of a JWST spectrum out.
 
 Everything is a pure function of its arguments. The work is walked in blocks of wavenumber and, inside a block, layer by
 layer from the top down for a whole batch of spectra, so that what is being worked on stays in cache.
@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kappaflow.constants import AMU, BAR, LN10, PARSEC, R_JUP, REFERENCE_PC, C, K
-from kappaflow.parameters import COEFFICIENTS, GASES, INDEX, SPECIES
+from kappaflow.parameters import COEFFICIENTS, GASES, INDEX, SPECIES, TRACES
 from kappaflow.physics import cloud
 from kappaflow.physics.absorption import TemperatureGrid, temperature_weights
 from kappaflow.physics.composition import EquilibriumTable, quenched_composition
@@ -33,6 +33,7 @@ __all__ = [
     "clamped_layers",
     "emergent_spectra",
     "on_detector",
+    "sloped",
     "spectra",
     "spectrum",
 ]
@@ -40,6 +41,7 @@ __all__ = [
 # erg s-1 cm-2 / cm-1 at the surface of a Jupiter radius -> mJy at 10 pc
 TO_MJY = 1e26 / C * (R_JUP / (REFERENCE_PC * PARSEC)) ** 2
 H2, HE = GASES.index("H2"), GASES.index("He")
+T_SLOPE = 700.0  # K, where the temperature slope of a species changes nothing
 
 
 class Layers(NamedTuple):
@@ -55,7 +57,7 @@ class LineTables(NamedTuple):
     """The cross sections of every list, and the wavenumber blocks (all of one width in ln nu)."""
 
     grid: TemperatureGrid
-    first: Array  # (6,), the row of each species' base list on the list axis
+    first: Array  # (species,), the row of each species' base list on the list axis
     loading: Array  # (list, layer, T, k)
     basis: Array  # (block, layer, list, k, point)
     fourier: Array  # (block, 9, point)
@@ -80,11 +82,12 @@ class Atmosphere(NamedTuple):
     ln_column: Array  # (species, layer), ln of molecules per cm2
     weights: Array  # (species, layer, k)
     continuum: Array  # (layer, block, node), optical depth of CIA and cloud
+    warmth: Array  # (layer,), ln of the temperature over 700 K
 
 
-def atmosphere(theta: Float[Array, " 15"], lists: Int[Array, " 6"], tables: Tables) -> Atmosphere:
+def atmosphere(theta: Float[Array, " parameter"], lists: Int[Array, " species"], tables: Tables) -> Atmosphere:
     """Everything about one column that is not resolved in wavenumber."""
-    value = {name: theta[i] for name, i in INDEX.items()}
+    value = {name: theta[i] for name, i in INDEX.items() if i < theta.shape[0]}
     layers, lines = tables.layers, tables.lines
     knots = theta[INDEX["T1"] : INDEX["T5"] + 1]
     temperature = profile(knots, layers.at_layer)
@@ -99,12 +102,22 @@ def atmosphere(theta: Float[Array, " 15"], lists: Int[Array, " 6"], tables: Tabl
     ln_column = column_density(air, value["log_g"])
     nodes = lines.nodes.reshape(-1)
     continuum = cia_depth(tables.cia, air, ln_vmr, ln_column, nodes) + cloud.optical_depth(air, grains)[:, None]
+    traces = [LN10 * value[f"log_{name}"] for name in TRACES[: lines.first.shape[0] - len(SPECIES)]]
+    constant = [jnp.broadcast_to(ln, (1, temperature.size)) for ln in traces]
     return Atmosphere(
         level_temperature=profile(knots, layers.at_level),
-        ln_column=ln_vmr[: len(SPECIES)] + ln_column,
+        ln_column=jnp.concatenate([ln_vmr[: len(SPECIES)], *constant]) + ln_column,
         weights=line_weights(lines, temperature, lists),
         continuum=continuum.reshape(-1, *lines.nodes.shape),
+        warmth=jnp.log(temperature / T_SLOPE),
     )
+
+
+def sloped(air: Atmosphere, field: Float[Array, "species coefficient"]) -> Atmosphere:
+    """Multiply the opacity of each species by (T / 700 K)^slope where `field` has slopes, its tenth coefficients."""
+    if field.shape[-1] == COEFFICIENTS:
+        return air
+    return air._replace(ln_column=air.ln_column + field[:, COEFFICIENTS, None] * air.warmth)
 
 
 def column_density(air: cloud.Air, log_g: Float[Array, ""]) -> Float[Array, " layer"]:
@@ -124,14 +137,14 @@ def cia_depth(
 
 
 def line_weights(
-    lines: LineTables, temperature: Float[Array, " layer"], lists: Int[Array, " 6"]
+    lines: LineTables, temperature: Float[Array, " layer"], lists: Int[Array, " species"]
 ) -> Float[Array, "species layer k"]:
     """g_k(T) of every species' chosen list in every layer."""
     weights = temperature_weights(lines.grid, temperature)
     return jnp.einsum("lt,sltk->slk", weights, lines.loading[lines.first + lists], precision="highest")
 
 
-def clamped_layers(theta: Float[Array, " 15"], tables: Tables) -> Int[Array, " 2"]:
+def clamped_layers(theta: Float[Array, " parameter"], tables: Tables) -> Int[Array, " 2"]:
     """Count the layers colder and hotter than the opacity table, where its edge stands in."""
     log_t = jnp.log(profile(theta[INDEX["T1"] : INDEX["T5"] + 1], tables.layers.at_layer))
     nodes = tables.lines.grid.log_nodes
@@ -142,7 +155,7 @@ def clamped_layers(theta: Float[Array, " 15"], tables: Tables) -> Int[Array, " 2
 def emergent_spectra(
     air: Atmosphere,
     field: Float[Array, "batch species coefficient"],
-    lists: Int[Array, " 6"],
+    lists: Int[Array, " species"],
     lines: LineTables,
     quadrature: Quadrature = QUADRATURE,
 ) -> Float[Array, "batch nu"]:
@@ -157,7 +170,7 @@ def emergent_spectra(
         jnp.moveaxis(weights, 1, 0),  # layer, species, batch, k
         jnp.moveaxis(air.ln_column, (2, 1), (0, 1)),  # layer, species, batch
     )
-    coefficients = jnp.moveaxis(field, 0, 1)  # species, batch, coefficient
+    coefficients = jnp.moveaxis(field[..., :COEFFICIENTS], 0, 1)  # species, batch, coefficient
 
     @jax.checkpoint  # the gradient recomputes a block instead of storing every exponential
     def block(of_block: tuple[Array, ...]) -> Float[Array, "batch point"]:
@@ -167,8 +180,8 @@ def emergent_spectra(
 
         def layer(column: Column, here: tuple[Array, ...]) -> tuple[Column, None]:
             table, g, ln_column, smooth, rise = here
-            # A sum in Python, not over an axis: XLA fuses the six exponentials into one loop over the six products.
-            exponents = (_product(g[s], table[rows[s]]) + ln_field[s] for s in range(len(SPECIES)))
+            # A sum in Python, not over an axis: XLA fuses the exponentials into one loop over the products.
+            exponents = (_product(g[s], table[rows[s]]) + ln_field[s] for s in range(rows.shape[0]))
             lines_depth = sum(jnp.exp(e + n[:, None]) for e, n in zip(exponents, ln_column, strict=True))
             dtau = lines_depth + _product(smooth, lines.between)
             return descend(column, dtau, _product(rise, lines.between), quadrature), None
@@ -187,15 +200,18 @@ def _product(a: Array, b: Array) -> Array:
 
 
 def spectra(
-    theta: Float[Array, "batch 15"], field: Float[Array, "batch 6 9"], lists: Int[Array, " 6"], tables: Tables
+    theta: Float[Array, "batch parameter"],
+    field: Float[Array, "batch species coefficient"],
+    lists: Int[Array, " species"],
+    tables: Tables,
 ) -> Float[Array, "batch pixel"]:
     """Noise-free spectra [mJy at 10 pc] on the detector's pixels; see `spectrum`."""
-    air = jax.vmap(atmosphere, in_axes=(0, None, None))(theta, lists, tables)
+    air = jax.vmap(sloped)(jax.vmap(atmosphere, in_axes=(0, None, None))(theta, lists, tables), field)
     return on_detector(theta, emergent_spectra(air, field, lists, tables.lines), tables)
 
 
 def on_detector(
-    theta: Float[Array, "batch 15"], flux: Float[Array, "batch nu"], tables: Tables
+    theta: Float[Array, "batch parameter"], flux: Float[Array, "batch nu"], tables: Tables
 ) -> Float[Array, "batch pixel"]:
     """Pixels [mJy at 10 pc] of emergent `flux` [erg s-1 cm-2 / cm-1]: velocity, rotation, line spread, radius."""
     kernel = doppler_kernel(tables.detector, theta[:, INDEX["v_r"]], theta[:, INDEX["v_sin_i"]])
@@ -203,11 +219,14 @@ def on_detector(
 
 
 def spectrum(
-    theta: Float[Array, " 15"], field: Float[Array, "6 9"], lists: Int[Array, " 6"], tables: Tables
+    theta: Float[Array, " parameter"],
+    field: Float[Array, "species coefficient"],
+    lists: Int[Array, " species"],
+    tables: Tables,
 ) -> Float[Array, " pixel"]:
     """One noise-free spectrum [mJy at 10 pc], differentiable in `theta` and `field`.
 
-    `lists` says, per species, which of its line lists (0 is the base). `sigma_cal` does nothing here: the gain is drawn
-    with the noise.
+    `lists` says, per species, which of its line lists (0 is the base). `sigma_cal` and `log_f` do nothing here: gain
+    and structure are drawn with the noise.
     """
-    return spectra(theta[None], field.reshape(1, len(SPECIES), COEFFICIENTS), lists, tables)[0]
+    return spectra(theta[None], field[None], lists, tables)[0]

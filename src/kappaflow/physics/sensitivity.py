@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kappaflow.parameters import INDEX
-from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmosphere, line_weights, on_detector
+from kappaflow.parameters import COEFFICIENTS, INDEX
+from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmosphere, line_weights, on_detector, sloped
 from kappaflow.physics.temperature import profile
 from kappaflow.physics.transfer import emergent_flux, planck
 
@@ -25,7 +25,6 @@ __all__ = ["Sensitivity", "sensitivities"]
 
 AFTER = ("R", "v_r", "v_sin_i")  # act on the emergent flux
 NOWHERE = ("sigma_cal", "log_f")  # act on the noise
-INSIDE = tuple(i for name, i in INDEX.items() if name not in AFTER + NOWHERE)
 
 
 class Sensitivity(NamedTuple):
@@ -55,10 +54,13 @@ def sensitivities(
 ) -> Sensitivity:
     """Return the spectra of `theta`, `field` and `lists` with all their derivatives (see `emission.spectra`)."""
     lines = tables.lines
-    column = jax.vmap(_column, in_axes=(0, None, None))(theta, lists, tables)
-    flux, of_theta, of_opacity = _emergent(column, field, lists, lines)
+    inside = _inside(theta.shape[1])
+    column = jax.vmap(_column, in_axes=(0, 0, None, None))(theta, field, lists, tables)
+    flux, of_theta, of_opacity, of_slope = _emergent(column, field, lists, lines)
     basis = jnp.moveaxis(lines.fourier, 1, 0).reshape(lines.fourier.shape[1], -1)
     of_field = of_opacity[:, :, None] * basis  # batch, species, coefficient, nu
+    if field.shape[2] > COEFFICIENTS:
+        of_field = jnp.concatenate([of_field, of_slope[:, :, None]], axis=2)
     batch, points = flux.shape
     rows = jnp.concatenate([flux[:, None], of_theta, of_field.reshape(batch, -1, points)], axis=1)
     every = jnp.repeat(theta, rows.shape[1], axis=0)
@@ -70,18 +72,28 @@ def sensitivities(
 
     outside = jax.vmap(jax.jacfwd(observed))(theta[:, after], theta, flux)  # batch, pixel, 3
     d_theta = jnp.zeros((*theta.shape, pixels.shape[-1]), pixels.dtype)
-    d_theta = d_theta.at[:, jnp.array(INSIDE)].set(pixels[:, 1 : 1 + len(INSIDE)])
+    d_theta = d_theta.at[:, inside].set(pixels[:, 1 : 1 + inside.size])
     d_theta = d_theta.at[:, after].set(jnp.moveaxis(outside, 2, 1))
-    return Sensitivity(pixels[:, 0], d_theta, pixels[:, 1 + len(INSIDE) :].reshape(*field.shape, -1))
+    return Sensitivity(pixels[:, 0], d_theta, pixels[:, 1 + inside.size :].reshape(*field.shape, -1))
 
 
-def _column(theta: Float[Array, " parameter"], lists: Int[Array, " species"], tables: Tables) -> _Column:
+def _inside(count: int) -> Int[Array, " p"]:
+    """Places of the parameters that act inside the atmosphere, of a set of `count`."""
+    return jnp.array([i for name, i in INDEX.items() if i < count and name not in AFTER + NOWHERE])
+
+
+def _column(
+    theta: Float[Array, " parameter"],
+    field: Float[Array, "species coefficient"],
+    lists: Int[Array, " species"],
+    tables: Tables,
+) -> _Column:
     """One column, and what every parameter does to it."""
-    inside = jnp.array(INSIDE)
+    inside = _inside(theta.size)
 
     def varied(some: Array) -> tuple[Array, ...]:
         row = theta.at[inside].set(some)
-        air = atmosphere(row, lists, tables)
+        air = sloped(atmosphere(row, lists, tables), field)
         return _temperature(row, tables), air.level_temperature, air.ln_column, air.continuum
 
     def weights(temperature: Array) -> Array:
@@ -90,7 +102,8 @@ def _column(theta: Float[Array, " parameter"], lists: Int[Array, " species"], ta
     temperature = _temperature(theta, tables)
     # Each layer's weights depend on its own temperature only: one tangent serves all layers.
     _, slopes = jax.jvp(weights, (temperature,), (jnp.ones_like(temperature),))
-    return _Column(atmosphere(theta, lists, tables), slopes, *jax.jacfwd(varied)(theta[inside]))
+    air = sloped(atmosphere(theta, lists, tables), field)
+    return _Column(air, slopes, *jax.jacfwd(varied)(theta[inside]))
 
 
 def _temperature(theta: Float[Array, " parameter"], tables: Tables) -> Float[Array, " layer"]:
@@ -99,17 +112,20 @@ def _temperature(theta: Float[Array, " parameter"], tables: Tables) -> Float[Arr
 
 def _emergent(
     column: _Column, field: Float[Array, "batch species coefficient"], lists: Int[Array, " species"], lines: LineTables
-) -> tuple[Float[Array, "batch nu"], Float[Array, "batch p nu"], Float[Array, "batch species nu"]]:
-    """Emergent flux of a batch of columns, and its derivatives by the parameters and by ln kappa of each species."""
+) -> tuple[Array, Array, Array, Array]:
+    """Emergent flux (batch, nu) of a batch of columns, and its derivatives.
+
+    By the parameters (batch, p, nu), by ln kappa of each species (batch, species, nu) and by its slope in temperature.
+    """
     rows = lines.first + lists
     air, batch = column.air, field.shape[0]
     # Weights and their slopes go through the table together: layer, species, 2 batch, k.
     both = jnp.concatenate([jnp.moveaxis(w, 0, 2) for w in (air.weights, column.slopes)], axis=2)
     per_layer = jnp.moveaxis(both, 1, 0), jnp.moveaxis(air.ln_column, (2, 1), (0, 1))
-    coefficients = jnp.moveaxis(field, 0, 1)
+    coefficients = jnp.moveaxis(field[..., :COEFFICIENTS], 0, 1)
     warming = jnp.moveaxis(column.level_temperature, 1, 0)  # level, batch, p
 
-    def block(of_block: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+    def block(of_block: tuple[Array, ...]) -> tuple[Array, ...]:
         basis, fourier, nodes, continuum, d_continuum = of_block
         ln_field = jnp.einsum("sbc,cn->sbn", coefficients, fourier, precision="highest")
 
@@ -135,13 +151,14 @@ def _emergent(
             + _einsum("vbn,vbp->bpn", of_source * _dot(d_source, lines.between), warming)
             + _einsum("bjpn,jn->bpn", _einsum("lbn,lbjp->bjpn", k, d_continuum), lines.between)
         )
-        return flux, of_theta, jnp.moveaxis(of_ln_depth.sum(axis=0), 1, 0)
+        of_slope = _einsum("lsbn,bl->bsn", of_ln_depth, air.warmth)
+        return flux, of_theta, jnp.moveaxis(of_ln_depth.sum(axis=0), 1, 0), of_slope
 
     continuum = jnp.moveaxis(air.continuum, (2, 1), (0, 1))  # block, layer, batch, node
     d_continuum = jnp.moveaxis(column.continuum, (2, 1), (0, 1))  # block, layer, batch, node, p
     found = lax.map(block, (lines.basis, lines.fourier, lines.nodes, continuum, d_continuum))
-    flux, of_theta, of_opacity = (jnp.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in found)
-    return flux, of_theta, of_opacity
+    flux, of_theta, of_opacity, of_slope = (jnp.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in found)
+    return flux, of_theta, of_opacity, of_slope
 
 
 def _dot(a: Array, b: Array) -> Array:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kappaflow.instrument import GAP
-from kappaflow.parameters import SPECIES
+from kappaflow.parameters import SPECIES, TRACES
 from kappaflow.plots import INK, PALETTE, QUIET, style
 from kappaflow.plots.object_figures import pieces, shown_limits
 
@@ -55,7 +55,7 @@ def best_fit(
     _relative(panels[1], wavelength, data, (fit, smooth))
     panels[1].legend(loc="lower left", ncols=3, fontsize=8)
     if field is not None:
-        for name, row, colour in zip(SPECIES, field, _colours(), strict=False):
+        for name, row, colour in zip((*SPECIES, *TRACES), field, _colours(), strict=False):
             for i, part in enumerate(pieces(wavelength)):
                 panels[2].plot(wavelength[part], row[part], color=colour, lw=1.2, label=None if i else name)
         panels[2].axhline(0, color=QUIET, lw=0.8)

@@ -16,8 +16,9 @@ from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
 from kappaflow.instrument import GAP
-from kappaflow.parameters import INDEX, PARAMETERS, SNR
+from kappaflow.parameters import INDEX, NAMED, SNR
 from kappaflow.plots import INK, PALETTE, QUIET, style
+from kappaflow.spectra import Box
 
 __all__ = [
     "CONTROL",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 MARGINALIZED, CONTROL, PUBLISHED = PALETTE[0], PALETTE[1], PALETTE[5]
-_CO = PARAMETERS[INDEX["C_O"]]
+_CO = NAMED["C_O"]
 
 
 @style()
@@ -158,23 +159,23 @@ def _residuals(axes: Axes, wavelength: np.ndarray, data: tuple[np.ndarray, ...],
         axes.axvspan(*GAP, color=QUIET, alpha=0.18, lw=0)
 
 
-def informative(draws: np.ndarray, *, most: int = 7) -> list[str]:
+def informative(draws: np.ndarray, box: Box, *, most: int = 7) -> list[str]:
     """C/O and the parameters whose 90 % interval is narrowest against the prior's, up to `most`, in their own order."""
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-    ratio = (high - low) / np.array([0.9 * p.width for p in PARAMETERS])
+    ratio = (high - low) / (0.9 * box.widths)
     ratio[INDEX["C_O"]] = 0.0
     chosen = [i for i in np.argsort(ratio)[:most] if ratio[i] < 0.9]
-    return [PARAMETERS[i].name for i in sorted(chosen)]
+    return [box.names[i] for i in sorted(chosen)]
 
 
 @style()
-def corner(draws: Mapping[str, np.ndarray], names: Sequence[str] | None = None) -> Figure:
-    """Pairs and marginals of one or two posteriors: `draws` maps label -> (n, 15), the first drawn in front.
+def corner(draws: Mapping[str, np.ndarray], box: Box, names: Sequence[str] | None = None) -> Figure:
+    """Pairs and marginals of one or two posteriors: `draws` maps label -> (n, D), the first drawn in front.
 
     Contours hold 68 and 95 % of the draws; dotted lines are the prior's edges where they are in sight.
     """
     labels = list(draws)
-    names = list(names) if names is not None else informative(draws[labels[0]])
+    names = list(names) if names is not None else informative(draws[labels[0]], box)
     k = len(names)
     size = 1.25 * k + 1.15  # inch: panels, and the room for labels that does not grow with them
     figure = Figure(figsize=(size, size))
@@ -182,7 +183,7 @@ def corner(draws: Mapping[str, np.ndarray], names: Sequence[str] | None = None) 
     edge = 1.0 / size
     figure.subplots_adjust(left=edge, right=1 - 0.15 / size, bottom=edge, top=1 - 0.15 / size, wspace=0.06, hspace=0.06)
     columns = [INDEX[name] for name in names]
-    ranges = [_range([d[:, c] for d in draws.values()], c) for c in columns]
+    ranges = [_range([d[:, c] for d in draws.values()], (box.low[c], box.high[c])) for c in columns]
     colours = dict(zip(labels, (MARGINALIZED, CONTROL), strict=False))
     for row in range(k):
         for column in range(k):
@@ -206,11 +207,10 @@ def corner(draws: Mapping[str, np.ndarray], names: Sequence[str] | None = None) 
     return figure
 
 
-def _range(samples: Sequence[np.ndarray], column: int) -> tuple[float, float]:
+def _range(samples: Sequence[np.ndarray], prior: tuple[float, float]) -> tuple[float, float]:
     both = np.concatenate([np.quantile(s, [0.002, 0.998]) for s in samples])
     pad = 0.08 * np.ptp(both) + 1e-9
-    p = PARAMETERS[column]
-    return max(float(both.min() - pad), p.low), min(float(both.max() + pad), p.high)
+    return max(float(both.min() - pad), prior[0]), min(float(both.max() + pad), prior[1])
 
 
 def _marginal(axes: Axes, x: np.ndarray, span: tuple[float, float], colour: str) -> None:
@@ -255,7 +255,7 @@ def _dress(axes: Axes, place: tuple[int, int], names: Sequence[str], ranges: Seq
 
 def _labelled(name: str) -> str:
     """Return the label with its unit, where it has one other than `dex`."""
-    p = PARAMETERS[INDEX[name]]
+    p = NAMED[name]
     unit = {"R_Jup": r"$R_\mathrm{Jup}$", "km s-1": "km/s"}.get(p.unit, p.unit)
     return f"{p.label} ({unit})" if unit and not unit.startswith("dex") else p.label
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kappaflow.constants import LN10
 from kappaflow.errors import UserError
 from kappaflow.instrument import on_nrs2
 from kappaflow.observe.resampling import on_pixels
@@ -29,7 +30,6 @@ from kappaflow.spectra import Box
 
 __all__ = ["BestFit", "FitSettings", "Mode", "best_modes", "fit"]
 
-RADIUS = Box().names.index("R")
 EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
 
 
@@ -78,6 +78,7 @@ class BestFit:
 
     spectrum: Spectrum  # on the model's pixels
     names: tuple[str, ...]
+    species: tuple[str, ...]
     modes: tuple[Mode, ...]
     starts: tuple[dict[str, Any], ...]  # every start: lists, steps, ln density reached, whether it was carried on
 
@@ -147,11 +148,14 @@ class BestFit:
 
         What is held has the variance of its prior: it is what the data cannot tell.
         """
-        c = self.mode.joint.coordinates
-        place = c.places["theta"]
+        c, point = self.mode.joint.coordinates, self.mode.point
         out = np.diag(c.box.widths**2 / 12)
-        slope = self.mode.point.slope[c.free]
-        out[np.ix_(c.free, c.free)] = self.mode.covariance[place, place] * slope[:, None] * slope
+        fitted, slope, place = c.free, point.slope[c.free], np.arange(c.size)[c.places["theta"]]
+        if c.structure and "log_f" in c.box.names:
+            fitted = np.append(fitted, c.box.names.index("log_f"))
+            slope = np.append(slope, point.ln_f_slope / LN10)
+            place = np.append(place, np.arange(c.size)[c.places["structure"]])
+        out[np.ix_(fitted, fitted)] = self.mode.covariance[np.ix_(place, place)] * slope[:, None] * slope
         return out
 
     @property
@@ -198,7 +202,7 @@ def fit(
     spectrum : as `read_spectrum` gives it
     distance : in pc; without it, and without one in the file, the flux scale is free and the radius at its prior
     lists : {species: line list}, the base where not named; every combination of H2O and CH4 lists if None
-    model : forward model; that of the networks' preset by default
+    model : forward model; that of the networks by default, or the laptop's with the full parameter set
     posterior : networks whose draws are starts; None for starts from the prior
     settings : what is free, how many starts, the seed
 
@@ -212,12 +216,13 @@ def fit(
     told = spectrum.meta.get("distance_pc")
     distance = distance if distance is not None else float(told) if isinstance(told, int | float) else None
     data = on_pixels(spectrum, forward.wavelength, distance)
-    table = coefficient_sigma(sigma_table())
+    table = coefficient_sigma(sigma_table((), forward.parameters))
     sigma = table.ravel() if settings.field else np.zeros(table.size)
-    box = Box()
+    box = Box.of(forward.parameters)
+    radius = box.names.index("R")
     free = not data.meta["scale_known"]
     # The radius is a factor like the scale, and nothing else: it stays in the middle of its prior.
-    held = (("R", float(np.mean([box.low[RADIUS], box.high[RADIUS]]))),) if free else ()
+    held = (("R", float(np.mean([box.low[radius], box.high[radius]]))),) if free else ()
     coordinates = Coordinates(box, sigma, settings.structure, free, held=held)
     choices = [dict(lists)] if lists is not None else [dict(c) for c in combinations(forward.names, SWAPPED)]
     observed = Observation.of(data)
@@ -227,7 +232,7 @@ def fit(
     ]
     theta = candidates(data, box, networks, n=settings.screened, seed=settings.seed)
     modes, starts = best_modes(joints, theta, settings)
-    return BestFit(data, box.names, modes, starts)
+    return BestFit(data, box.names, forward.parameters.species, modes, starts)
 
 
 def _defaults(posterior: Any, model: Any) -> tuple[Any, Any]:
@@ -241,7 +246,9 @@ def _defaults(posterior: Any, model: Any) -> tuple[Any, Any]:
     if model is None:
         from kappaflow.model.forward import ForwardModel
 
-        model = ForwardModel.load("laptop" if posterior is None else posterior.members[0].card.preset)
+        card = None if posterior is None else posterior.members[0].card
+        preset, parameters = ("laptop", "full") if card is None else (card.preset, card.parameters)
+        model = ForwardModel.load(preset, parameters=parameters)
     return posterior, model
 
 

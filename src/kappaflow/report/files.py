@@ -120,7 +120,7 @@ def _write_figures(result: Retrieval, folder: Path) -> list[Path]:
         draws["control"] = result.control_draws
     figures = {
         "spectrum": plots.spectrum(spectrum.wavelength, data, drawn, title=title, distance=scaled),
-        "corner": plots.corner(draws),
+        "corner": plots.corner(draws, result.box),
         "c_to_o": plots.c_to_o({k: v[:, _CO] for k, v in draws.items()}),
     }
     return [path for name, figure in figures.items() for path in save_figure(figure, folder / name)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kappaflow.parameters import INDEX, PARAMETERS, SPECIES
+from kappaflow.parameters import INDEX, NAMED
 from kappaflow.refinement.best_fit import BestFit
 from kappaflow.storage import written_whole
 
@@ -17,7 +17,6 @@ __all__ = ["fit_summary", "write_fit"]
 
 def fit_summary(best: BestFit, name: str) -> dict[str, Any]:
     """Plain data of one fit."""
-    units = {p.name: p.unit for p in PARAMETERS}
     rows = zip(best.names, best.theta, best.errors, strict=True)
     meta = best.spectrum.meta
     return {
@@ -31,10 +30,10 @@ def fit_summary(best: BestFit, name: str) -> dict[str, Any]:
         "f": best.f,
         "reduced_chi2_with_f": best.reduced_chi2,
         "lists": dict(best.lists),
-        "parameters": {n: {"value": float(v), "laplace_error": float(e), "unit": units.get(n, "")} for n, v, e in rows},
+        "parameters": {n: {"value": float(v), "laplace_error": float(e), "unit": NAMED[n].unit} for n, v, e in rows},
         "gains": [float(g) for g in best.gains],
         "scale": best.scale,
-        "field": {s: [float(c) for c in row] for s, row in zip(SPECIES, _by_species(best), strict=True)},
+        "field": {s: [float(c) for c in row] for s, row in zip(best.species, _by_species(best), strict=True)},
         "residuals": [band.as_dict() for band in best.residuals],
         "combinations": [
             {"lists": dict(mode.lists), "ln_density": mode.climb.value, "ln_evidence": mode.log_evidence, "weight": w}
@@ -46,7 +45,7 @@ def fit_summary(best: BestFit, name: str) -> dict[str, Any]:
 
 
 def _by_species(best: BestFit) -> np.ndarray:
-    return best.field.reshape(len(SPECIES), -1)
+    return best.field.reshape(len(best.species), -1)
 
 
 def write_fit(best: BestFit, folder: Path, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior, pooled
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
-from kappaflow.parameters import INDEX, PARAMETERS
+from kappaflow.parameters import INDEX, PARAMETER_SETS
 from kappaflow.randomness import generator
 from kappaflow.retrieval.data_checks import faint_check, learned_check
 from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
@@ -22,7 +22,7 @@ from kappaflow.retrieval.trust import (
     seed_check,
     snr_check,
 )
-from kappaflow.simulation.noise import gain
+from kappaflow.simulation.noise import gain, with_structure
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
 from kappaflow.tables.table_names import recorded_table
@@ -57,8 +57,9 @@ def retrieve_spectrum(
     settings
         Sizes and seed.
     """
-    if tuple(posterior.names) != tuple(p.name for p in PARAMETERS):
-        raise UserError(f"--model: networks of {', '.join(posterior.names)}; expected the fifteen parameters")
+    if posterior.names not in [known.names for known in PARAMETER_SETS.values()]:
+        sets = " or ".join(PARAMETER_SETS)
+        raise UserError(f"--model: networks of {', '.join(posterior.names)}; expected the parameters of {sets}")
     spectrum = on_pixels(native, posterior.wavelength, distance)
     members = _sample(posterior, spectrum, settings)
     others = None if control is None else _sample(control, spectrum, settings)
@@ -72,14 +73,14 @@ def retrieve_spectrum(
         _familiarity(posterior, spectrum),
         fits,
         seed_check(list(members[..., _CO])),
-        edge_check(draws),
+        edge_check(draws, posterior.box),
         faint_check(native),
         learned_check(draws, posterior.box),
     ]
     if others is not None:
         checks.append(line_list_share(others[..., _CO], members[..., _CO], generator("line-list share", settings.seed)))
     made = _provenance(posterior, control, settings)
-    return Retrieval(spectrum, members, others, envelope, tuple(checks), settings, provenance=made)
+    return Retrieval(spectrum, posterior.box, members, others, envelope, tuple(checks), settings, provenance=made)
 
 
 def _sample(posterior: Posterior, spectrum: Spectrum, settings: RetrievalSettings) -> np.ndarray:
@@ -119,8 +120,8 @@ def _predictive(
     def predictive(vary: bool) -> Predictive:
         flux = predict(model, theta, rng, vary=vary, card=card)
         flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
-        data = (spectrum.flux, spectrum.error, spectrum.mask)
-        return posterior_predictive(*data, flux, rng, wavelength=spectrum.wavelength)
+        error = with_structure(np.broadcast_to(spectrum.error, flux.shape), flux, theta)
+        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng, wavelength=spectrum.wavelength)
 
     envelope = predictive(vary=True)
     check = predictive_check(envelope)
@@ -131,7 +132,7 @@ def _predictive(
 def predict(
     model: Forward, theta: np.ndarray, rng: np.random.Generator, *, vary: bool, card: OpacityCard | None = None
 ) -> np.ndarray:
-    """Spectra (n, p) of `theta` (n, 15), each with its own gain and, if `vary`, its own opacities.
+    """Spectra (n, p) of `theta` (n, D), each with its own gain and, if `vary`, its own opacities.
 
     The opacities are drawn from their prior, not from their posterior given the spectrum: the envelope is what
     line lists can do to such an atmosphere, and the check that uses it is lenient rather than strict. The prior is that
@@ -140,7 +141,7 @@ def predict(
     lists = [dict(c) for c in combinations(model.names, SWAPPED)] if card is None else list(card.combinations)
     lists = lists if vary else [{}]
     flux = np.empty((len(theta), model.wavelength.size))
-    sigma = coefficient_sigma(sigma_table() if card is None else np.array(card.sigma)).ravel()
+    sigma = coefficient_sigma(sigma_table((), model.parameters) if card is None else np.array(card.sigma)).ravel()
     field = rng.standard_normal((len(theta), sigma.size)) * sigma if vary else None
     for i, combination in enumerate(lists):
         rows = np.arange(i, len(theta), len(lists))

@@ -50,9 +50,9 @@ def posterior_predictive(
 ) -> Predictive:
     """Compare a spectrum (p,) with spectra `predicted` (m, p) from posterior draws.
 
-    `wavelength` (p,) [um] lets the misfit be placed.
-
-    For the opacity envelope, each of `predicted` is computed with its own draw of the opacities, and with its own
+    `error` (p,), or (m, p) where every draw has its own: structure adds to what the file tells. `wavelength` (p,) [um]
+    lets the misfit be placed. For the opacity envelope, each of `predicted` is computed with its own draw of the
+    opacities, and with its own
     gain; for the fixed-opacity verdict, with the base lists.
 
     The statistic is the distance T = (y - mu)' (S + N)^-1 (y - mu) over good pixels, with mu and S the mean and
@@ -68,10 +68,12 @@ def posterior_predictive(
         )
     if good.sum() < 10:
         raise UserError(f"posterior predictive: {good.sum()} good pixels; expected at least 10")
-    sigma = np.asarray(error, float)[good]
+    own = np.atleast_2d(np.asarray(error, float))[:, good]
+    sigma = np.sqrt((own**2).mean(axis=0))
     half = len(predicted) // 2
     whitened = predicted[:, good] / sigma
-    noisy = whitened[half:] + rng.standard_normal(whitened[half:].shape)
+    noise = np.broadcast_to(own / sigma, whitened.shape)
+    noisy = whitened[half:] + noise[half:] * rng.standard_normal(whitened[half:].shape)
     observed = np.asarray(flux, float)[good] / sigma
     points = np.vstack([observed, noisy])
     left = _unexplained(points, whitened[:half])
@@ -79,7 +81,7 @@ def posterior_predictive(
     distance = (off * left).sum(axis=1)
     p = (1 + (distance[1:] >= distance[0]).sum()) / (1 + len(noisy))
     low, high = np.full(good.size, np.nan), np.full(good.size, np.nan)
-    spread = whitened + rng.standard_normal(whitened.shape)
+    spread = whitened + noise * rng.standard_normal(whitened.shape)
     ends = np.quantile(spread, [0.05, 0.95], axis=0) * sigma
     low[good], high[good] = ends
     outside = float(np.mean((flux[good] < ends[0]) | (flux[good] > ends[1])))

@@ -12,9 +12,10 @@ import numpy as np
 
 from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
-from kappaflow.parameters import DRAWS, INDEX, PARAMETERS
+from kappaflow.parameters import DRAWS, INDEX, NAMED
 from kappaflow.retrieval.predictive import Predictive
 from kappaflow.retrieval.trust import Check, Grade, worst
+from kappaflow.spectra import Box
 
 if TYPE_CHECKING:
     import arviz
@@ -61,8 +62,8 @@ class Failed:
 class Retrieval:
     """One object: its spectrum on the networks' pixels, its posterior, and how far to trust it.
 
-    `members` (M, n, 15) are the draws of each network, `control` those of the networks of fixed opacities, `envelope`
-    what draws with varied opacities predict.
+    `members` (M, n, D) are the draws of each network, D the parameters of `box`, `control` those of the networks of
+    fixed opacities, `envelope` what draws with varied opacities predict.
 
     Examples
     --------
@@ -72,6 +73,7 @@ class Retrieval:
     """
 
     spectrum: Spectrum
+    box: Box
     members: np.ndarray
     control: np.ndarray | None
     envelope: Predictive | None
@@ -82,7 +84,7 @@ class Retrieval:
 
     @property
     def draws(self) -> np.ndarray:
-        """Pooled draws (n, 15)."""
+        """Pooled draws (n, D)."""
         return pooled(self.members, self.settings.draws)
 
     @property
@@ -103,7 +105,7 @@ class Retrieval:
 
     @property
     def quantiles(self) -> np.ndarray:
-        """Quantiles (5, 15) of the draws at LEVELS."""
+        """Quantiles (5, D) of the draws at LEVELS."""
         return _quantiles(self.draws)
 
     @property
@@ -115,10 +117,10 @@ class Retrieval:
         """One row per parameter: name, unit, quantiles, width of the 90 % interval over the prior's."""
         table = self.quantiles
         return [
-            {"parameter": p.name, "unit": p.unit}
+            {"parameter": name, "unit": NAMED[name].unit}
             | dict(zip(_QUANTILES, map(float, table[:, i]), strict=True))
-            | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * p.width))}
-            for i, p in enumerate(PARAMETERS)
+            | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * self.box.widths[i]))}
+            for i, name in enumerate(self.box.names)
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -154,7 +156,8 @@ class Retrieval:
         import xarray as xr
 
         def draws(values: np.ndarray) -> xr.Dataset:
-            columns = {p.name: (("chain", "draw"), values[..., i], {"units": p.unit}) for i, p in enumerate(PARAMETERS)}
+            axes, names = ("chain", "draw"), self.box.names
+            columns = {name: (axes, values[..., i], {"units": NAMED[name].unit}) for i, name in enumerate(names)}
             chains, n = values.shape[:2]
             return xr.Dataset(columns, {"chain": np.arange(chains), "draw": np.arange(n)})
 

@@ -112,7 +112,8 @@ def forward_for(posterior: Posterior, opacity: File | None = None) -> Forward | 
     try:
         from kappaflow.model.forward import ForwardModel
 
-        return ForwardModel.load(card.preset, opacity=opacity, cia=recorded_table(card.opacity).cia)
+        cia = recorded_table(card.opacity).cia
+        return ForwardModel.load(card.preset, opacity=opacity, cia=cia, parameters=card.parameters)
     except UserError as error:
         return f"no forward model ({error})"
 

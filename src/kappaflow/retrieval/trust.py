@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kappaflow.parameters import INDEX, PARAMETERS, SNR, bounds
+from kappaflow.parameters import INDEX, SNR
+from kappaflow.spectra import Box
 
 __all__ = [
     "GRADES",
@@ -141,17 +142,16 @@ def seed_check(members: Sequence[np.ndarray]) -> Check:
     return Check("seed disagreement", value, verdict, sentence)
 
 
-def edge_check(draws: np.ndarray) -> Check:
-    """Posterior piling up at a prior edge, from draws (n, 15).
+def edge_check(draws: np.ndarray, box: Box) -> Check:
+    """Posterior piling up at an edge of the prior `box`, from draws (n, D).
 
     Value: the largest density, relative to the uniform prior's, in the outer 2 % of any parameter's range. A
     pile-up of C/O can fail; of another parameter it only warns, for the C/O may still be good.
     """
-    low, high = bounds()
-    unit = (np.asarray(draws, float) - low) / (high - low)
+    unit = box.to_unit(np.asarray(draws, float))
     density = np.maximum((unit < _EDGE).mean(axis=0), (unit > 1 - _EDGE).mean(axis=0)) / _EDGE
     good, fair = THRESHOLDS["prior edge"]
-    piled = [PARAMETERS[i].name for i in np.argsort(-density) if density[i] > good]
+    piled = [box.names[i] for i in np.argsort(-density) if density[i] > good]
     value, carbon = float(density.max()), float(density[INDEX["C_O"]])
     if not piled:
         return Check("prior edge", value, "pass", "No parameter piles up at an edge of its prior.")

@@ -4,13 +4,12 @@ from kappaflow.simulation.config import SpectraConfig, make_config
 from kappaflow.simulation.in_memory import SimulatedTable, simulate
 from kappaflow.simulation.reader import Shards
 from kappaflow.simulation.run import simulate_directory
-from kappaflow.simulation.shard import TABLE_COLUMNS, read_shard
+from kappaflow.simulation.shard import read_shard
 
 __all__ = [
     "SpectraConfig",
     "Shards",
     "SimulatedTable",
-    "TABLE_COLUMNS",
     "make_config",
     "read_shard",
     "simulate",

@@ -19,7 +19,7 @@ from kappaflow.simulation.run import ShardJob
 from kappaflow.simulation.shard import damage
 from kappaflow.spectra import Forward
 
-__all__ = ["fill_on_cluster"]
+__all__ = ["connect", "fill_on_cluster"]
 
 TRIES = 5  # times a shard may take its worker down before we believe that it is the shard's fault
 IN_FLIGHT = 3  # shards in flight for each thread of the cluster: busy workers, bounded memory
@@ -41,7 +41,8 @@ def _make(job: ShardJob, index: int) -> bytes:
     return job.make(model, index)
 
 
-def _connect(address: str) -> Any:
+def connect(address: str) -> Any:
+    """Return a client of the Dask scheduler at `address`."""
     try:
         from distributed import Client
     except ImportError:
@@ -58,7 +59,7 @@ def fill_on_cluster(
     """Make the shards `todo` on the cluster at `address`."""
     from distributed import KilledWorker, as_completed
 
-    with _connect(address) as client:
+    with connect(address) as client:
         waiting, tries = list(reversed(todo)), Counter()
 
         def submit() -> Any:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ValidationError
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import PARAMETERS, SPECIES
+from kappaflow.parameters import ParameterSet, parameter_set
 from kappaflow.presets import Frozen, preset
 from kappaflow.simulation.opacity_draws import (
     PERTURB,
@@ -27,22 +28,23 @@ from kappaflow.storage import digest
 
 __all__ = ["ShardPlan", "SpectraConfig", "load_model", "make_config", "plan_shards"]
 
-SCHEMA = "kappaflow-shards/2"
+SCHEMA = "kappaflow-shards/3"
 
 
 class SpectraConfig(Frozen):
     """Everything that decides the spectra besides the seed and the tables; made by `make_config`, which checks it."""
 
     preset: str = "laptop"
+    parameters: str = "paper"
     model: Literal["forward", "toy"] = "forward"
     sequence: Literal["uniform", "sobol"] = "uniform"
     perturb: Literal["both", "smooth", "discrete", "none"] = "both"
-    amplitude: float = 1.0
+    amplitude: tuple[float, float] = (1.0, 1.0)  # of the field: drawn between the two, one for each spectrum
     axes: tuple[str, ...] = SWAPPED  # species whose lists are swapped: "CH4", or "CH4=base+exomol" for some of them
     sigma: tuple[tuple[str, tuple[float, ...]], ...] = ()  # (species, (const, modes...)) in place of the packaged ones
     pin: tuple[tuple[str, str], ...] = ()
     exclude: tuple[tuple[str, str], ...] = ()
-    broadening: tuple[float, float] = (1.0, 0.0)
+    broadening: tuple[tuple[float, float], ...] = ((1.0, 0.0),)  # (scale, shift) of the half-widths: shards cycle
     cia: str = "borysow"
 
 
@@ -60,6 +62,10 @@ def make_config(**options: Any) -> SpectraConfig:
     for name in ("pin", "exclude", "sigma"):
         if isinstance(options.get(name), Mapping):
             options[name] = tuple(options[name].items())
+    if isinstance(options.get("amplitude"), int | float):
+        options["amplitude"] = (options["amplitude"],) * 2
+    if "broadening" in options and len(np.shape(options["broadening"])) == 1:
+        options["broadening"] = (options["broadening"],)
     try:
         config = SpectraConfig(**options)
     except ValidationError as error:
@@ -67,16 +73,23 @@ def make_config(**options: Any) -> SpectraConfig:
         where = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{where}: {first.get('input')!r}: {first['msg'].lower()}") from None
     preset(config.preset)  # raises with the names it knows
-    if not (math.isfinite(config.amplitude) and config.amplitude >= 0):
-        raise UserError(f"amplitude: {config.amplitude}; expected a number of at least 0 (1 is the packaged table)")
-    scale, shift = config.broadening
-    if not (math.isfinite(scale) and math.isfinite(shift) and scale > 0):
-        raise UserError(f"broadening: {scale},{shift}; expected a positive scale and a shift, for example 1.30,-0.15")
+    species = parameter_set(config.parameters).species
+    low, high = config.amplitude
+    if not (math.isfinite(high) and 0 <= low <= high):
+        raise UserError(
+            f"amplitude: {low:g} to {high:g}; expected a number of at least 0 (1 is the packaged table), or two, the "
+            "lower one first"
+        )
+    for scale, shift in config.broadening or ((0.0, 0.0),):
+        if not (math.isfinite(scale) and math.isfinite(shift) and scale > 0):
+            raise UserError(
+                f"broadening: {scale},{shift}; expected a positive scale and a shift, for example 1.30,-0.15"
+            )
     swapped = [split_axis(axis)[0] for axis in config.axes]
-    for species in (*swapped, *(s for s, _ in (*config.pin, *config.exclude, *config.sigma))):
-        if species not in SPECIES:
-            raise UserError(f"lists: unknown species {species!r}; expected one of {', '.join(SPECIES)}")
-    sigma_table(config.sigma)
+    for named in (*swapped, *(s for s, _ in (*config.pin, *config.exclude, *config.sigma))):
+        if named not in species:
+            raise UserError(f"lists: unknown species {named!r}; expected one of {', '.join(species)}")
+    sigma_table(config.sigma, parameter_set(config.parameters))
     if len({s for s, _ in config.pin}) < len(config.pin):
         raise UserError("pin: a species is pinned twice; give each species one list")
     if len(set(swapped)) < len(swapped):
@@ -96,6 +109,11 @@ class ShardPlan(Frozen):
     allowed: tuple[int, ...]  # the ones shards cycle over
 
     @property
+    def parameters(self) -> ParameterSet:
+        """What theta, the species and their coefficients are."""
+        return parameter_set(self.config.parameters)
+
+    @property
     def content(self) -> dict[str, Any]:
         """Everything that decides the bytes of a shard except its seed and its index."""
         return {
@@ -104,7 +122,7 @@ class ShardPlan(Frozen):
             "model": self.model_digest,
             "opacity": self.opacity,
             "pixels": self.pixels,
-            "prior": digest([[p.name, p.low, p.high] for p in PARAMETERS]),
+            "prior": digest([[p.name, p.low, p.high] for p in self.parameters.parameters]),
             "combinations": [[f"{s}={name}" for s, name in choice] for choice in self.combinations],
             "allowed": list(self.allowed),
             "shard_size": SHARD_SIZE,
@@ -118,6 +136,11 @@ class ShardPlan(Frozen):
     def combination(self, shard: int) -> int:
         """Index of the list combination of a shard: shards cycle over the allowed ones."""
         return self.allowed[shard % len(self.allowed)]
+
+    def broadening(self, shard: int) -> tuple[float, float]:
+        """Half-width scale and exponent shift of a shard: each goes through all combinations of lists in turn."""
+        pairs = self.config.broadening
+        return pairs[shard // len(self.allowed) % len(pairs)]
 
 
 def plan_shards(config: SpectraConfig, seed: int, model: Forward) -> ShardPlan:
@@ -138,8 +161,9 @@ def plan_shards(config: SpectraConfig, seed: int, model: Forward) -> ShardPlan:
         "digest": model.table_digest,
         "lists": {species: list(names) for species, names in lists.items()},
         "cia": config.cia,
-        "sigma": sigma_table(config.sigma).tolist(),
+        "sigma": sigma_table(config.sigma, parameter_set(config.parameters)).tolist(),
         "combinations": [dict(every[i]) for i in allowed],
+        "broadening": [list(pair) for pair in config.broadening],
     }
     return ShardPlan(
         config=config,
@@ -157,7 +181,9 @@ def load_model(config: SpectraConfig, opacity: str | Path | None = None) -> Forw
     if config.model == "toy":
         from kappaflow.simulation.toy import ToyModel
 
-        return ToyModel()
+        return ToyModel(parameters=parameter_set(config.parameters))
     from kappaflow.model import ForwardModel  # JAX: only when spectra are really computed
 
-    return ForwardModel.load(config.preset, opacity=opacity, broadening=config.broadening, cia=config.cia)
+    return ForwardModel.load(
+        config.preset, opacity=opacity, broadening=config.broadening[0], cia=config.cia, parameters=config.parameters
+    )

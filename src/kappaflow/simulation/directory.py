@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from kappaflow.errors import UserError
 from kappaflow.simulation.config import ShardPlan
 from kappaflow.simulation.prior import SHARD_SIZE
-from kappaflow.simulation.shard import TABLE_COLUMNS, damage
+from kappaflow.simulation.shard import damage
 from kappaflow.storage import written_whole
 
 __all__ = ["CONFIG", "Claims", "check_directory", "prepare", "read_config", "shard_path", "sweep", "write_bytes"]
@@ -172,7 +172,7 @@ def prepare(directory: Path, plan: ShardPlan, shards: int, claims: Claims, *, re
         raise UserError(f"{directory}: {what}; --resume makes damaged shards again")
     if state["good"] and state["missing"] and not resume:
         raise UserError(f"{directory}: holds {state['good']} of {shards} shards; --resume makes the rest")
-    _write_config(directory, asked, shards, claims)
+    _write_config(directory, asked | {"columns": plan.parameters.columns}, shards, claims)
     return sorted([*state["missing"], *(int(re.findall(r"\d+", name)[0]) for name in state["damaged"])])
 
 
@@ -193,7 +193,7 @@ def _write_config(directory: Path, asked: dict[str, Any], shards: int, claims: C
         path = directory / CONFIG
         if path.exists():
             shards = max(shards, read_config(directory)["shards"])
-        config = {**asked, "shards": shards, "spectra": shards * SHARD_SIZE, "columns": TABLE_COLUMNS}
+        config = {**asked, "shards": shards, "spectra": shards * SHARD_SIZE}
         content = (json.dumps(config, indent=1, sort_keys=True) + "\n").encode()
         if not path.exists() or path.read_bytes() != content:
             write_bytes(path, content)

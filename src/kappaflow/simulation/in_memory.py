@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import SPECIES
 from kappaflow.simulation.config import SpectraConfig, load_model, make_config, plan_shards
 from kappaflow.simulation.prior import SHARD_SIZE
-from kappaflow.simulation.shard import TABLE_COLUMNS, draw_shard
+from kappaflow.simulation.shard import draw_shard
 from kappaflow.spectra import Forward
 
 __all__ = ["SimulatedTable", "simulate"]
@@ -22,29 +21,30 @@ __all__ = ["SimulatedTable", "simulate"]
 
 @dataclass(frozen=True)
 class SimulatedTable:
-    """Noise-free spectra with everything that made them, `n` rows: `model(t.theta, t.field, t.lists)` is `t.flux`."""
+    """Noise-free spectra with everything that made them, `n` rows.
 
-    theta: np.ndarray  # (n, 15)
-    field: np.ndarray  # (n, 54), coefficients; all zero where the smooth field is off
-    lists: np.ndarray  # (n, 6), which line list of each species
+    `model(t.theta, t.field, t.lists)` is `t.flux` where the half-widths are the table's own.
+    """
+
+    theta: np.ndarray  # (n, D)
+    field: np.ndarray  # (n, species * c), coefficients; all zero where the smooth field is off
+    lists: np.ndarray  # (n, species), which line list of each species
+    amplitude: np.ndarray  # (n,), of the field
+    broadening: np.ndarray  # (n, 2), half-width scale and exponent shift
     combination: np.ndarray  # (n,), index into `combinations`
     snr: np.ndarray  # (n,)
     flux: np.ndarray  # (n, p)
     wavelength: np.ndarray  # (p,), um
     combinations: tuple[dict[str, str], ...]  # species -> line list
+    names: tuple[str, ...]  # of `columns`
 
     def __len__(self) -> int:
         return len(self.theta)
 
     @property
     def columns(self) -> np.ndarray:
-        """The parameter table, shape (n, 71), in the order of `names`."""
+        """The parameter table, in the order of `names`: theta, field, combination, SNR."""
         return np.column_stack([self.theta, self.field, self.combination, self.snr])
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of `columns`."""
-        return TABLE_COLUMNS
 
 
 def simulate(
@@ -63,7 +63,8 @@ def simulate(
     seed : of the draws; the same seed gives the same parameters whatever the opacities
     opacity : file of an opacity table made by `kappaflow opacity build`; the packaged one by default
     load : makes the forward model in place of the packaged one
-    config : preset, sequence, perturb, amplitude, axes, sigma, pin, exclude, broadening, cia, as on the command line
+    config : preset, parameters, sequence, perturb, amplitude, axes, sigma, pin, exclude, broadening, cia, as on the
+        command line
 
     Examples
     --------
@@ -83,14 +84,17 @@ def simulate(
         return np.concatenate([getattr(shard, name) for shard in shards])[:n]
 
     chosen = [dict(choice) for choice in plan.combinations]
-    index = np.array([[model.names[s].index(c.get(s, model.names[s][0])) for s in SPECIES] for c in chosen])
+    index = np.array([[model.names[s].index(c.get(s, model.names[s][0])) for s in model.names] for c in chosen])
     return SimulatedTable(
         theta=rows("theta"),
         field=rows("field"),
         lists=index[rows("combination")],
+        amplitude=rows("amplitude"),
+        broadening=rows("broadening"),
         combination=rows("combination"),
         snr=rows("snr"),
         flux=rows("flux"),
         wavelength=shards[0].wavelength,
         combinations=tuple(chosen),
+        names=plan.parameters.columns,
     )

@@ -1,4 +1,4 @@
-"""What turns a noise-free spectrum into an observed one: families of error arrays, and the gain of each detector.
+"""What turns a noise-free spectrum into an observed one: error arrays, structure, and the gain of each detector.
 
 A simulated spectrum is stored with the SNR that sets its noise level (the median over good pixels of its noise-free
 flux/error); what a network is told is the same median of the noisy spectrum, which is all that an observer can compute.
@@ -35,6 +35,7 @@ __all__ = [
     "error_basis",
     "gain",
     "statistics",
+    "with_structure",
 ]
 
 CONSTANT, PHOTON = 0.25, 0.5  # cumulative shares of the kinds of the table above
@@ -55,6 +56,18 @@ def gain(theta: np.ndarray, normal: np.ndarray, wavelength: np.ndarray) -> np.nd
     """
     step = 1 + theta[:, INDEX["sigma_cal"], None] * normal
     return step[:, on_nrs2(wavelength).astype(int)].astype(np.float32)
+
+
+def with_structure(error: np.ndarray, flux: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of the noise, (b, p): s^2 = error^2 + (f flux)^2, f = 10^log_f of `theta`.
+
+    The structure that no model has: line positions, opacity sampling, errors that a pipeline underestimates. The error
+    array does not tell it; it is inferred.
+    """
+    if theta.shape[1] <= INDEX["log_f"]:
+        return error
+    f = (10.0 ** theta[:, INDEX["log_f"], None]).astype(np.float32)
+    return np.sqrt(error**2 + (f * flux) ** 2)
 
 
 def error_basis(wavelength: np.ndarray) -> np.ndarray:

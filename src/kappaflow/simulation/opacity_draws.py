@@ -1,7 +1,8 @@
-"""What is randomized in the opacities: nine Gaussian coefficients per species, and the line lists of a shard.
+"""What is randomized in the opacities: Gaussian coefficients per species, line lists and half-widths per shard.
 
-kappa_s(nu) -> kappa_s(nu) exp(c0 + sum_{m=1..4} [a_m cos 2 pi m u + b_m sin 2 pi m u]), with u the normalized log nu.
-The coefficients of a species are c0, a_1..a_4, b_1..b_4; a_m and b_m share their standard deviation.
+kappa_s(nu, T) -> kappa_s(nu, T) exp(c0 + sum_{m=1..4} [a_m cos 2 pi m u + b_m sin 2 pi m u]) (T / 700 K)^slope, with u
+the normalized log nu. The coefficients of a species are c0, a_1..a_4, b_1..b_4 and, in sets that have it, the slope;
+a_m and b_m share their standard deviation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import COEFFICIENTS, MODES, SPECIES
+from kappaflow.parameters import MODES, PARAMETER_SETS, ParameterSet
 from kappaflow.randomness import Stream
 from kappaflow.simulation.prior import SHARD_SIZE
 from kappaflow.tables.field_prior import perturbation_prior
@@ -24,6 +25,7 @@ __all__ = [
     "allowed_combinations",
     "combinations",
     "coefficient_sigma",
+    "draw_amplitude",
     "draw_field",
     "sigma_table",
     "split_axis",
@@ -36,35 +38,55 @@ PERTURB = {"both": (True, True), "smooth": (True, False), "discrete": (False, Tr
 Combination = tuple[tuple[str, str], ...]  # ((species, list), ...), in the order of the axes
 
 
-def sigma_table(given: Sequence[tuple[str, Sequence[float]]] = ()) -> np.ndarray:
-    """Return standard deviations (species, 1 + MODES) of constant and modes: the packaged ones unless `given`."""
-    packaged = perturbation_prior()
-    rows = {s: [packaged[s]["const"], *packaged[s]["modes"]] for s in SPECIES} | dict(given)
-    for species, row in rows.items():
-        if len(row) != 1 + MODES or not all(np.isfinite(v) and v >= 0 for v in row):
+def sigma_table(
+    given: Sequence[tuple[str, Sequence[float]]] = (), parameters: ParameterSet = PARAMETER_SETS["paper"]
+) -> np.ndarray:
+    """Return standard deviations (species, 1 + MODES [+ 1]) of constant, modes and, where the set has it, slope.
+
+    The packaged ones unless `given`; a row given without the slope keeps the packaged slope.
+    """
+    packaged, known = perturbation_prior(), dict(given)
+    table = []
+    for species in dict.fromkeys((*parameters.species, *known)):
+        own = packaged[species]
+        row = [*known.get(species, (own["const"], *own["modes"]))]
+        if len(row) == 1 + MODES:
+            row.append(own["slope"])
+        if len(row) != 2 + MODES or not all(np.isfinite(v) and v >= 0 for v in row):
             raise UserError(
-                f"prior: {species} has {list(row)}; expected {1 + MODES} standard deviations of at least 0: the "
-                f"constant and {MODES} modes, as `kappaflow opacity compare --out` writes them"
+                f"prior: {species} has {list(known[species])}; expected {1 + MODES} standard deviations of at least "
+                f"0, the constant and {MODES} modes, or one more, the slope, as `kappaflow opacity compare --out` "
+                "writes them"
             )
-    return np.array([rows[s] for s in SPECIES], dtype=float)
+        table.append(row if parameters.slopes else row[:-1])
+    return np.array(table[: len(parameters.species)], dtype=float)
 
 
 def coefficient_sigma(table: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of every coefficient, (species, 9), from a `sigma_table` (species, 1 + MODES)."""
+    """Return the standard deviation of every coefficient, (species, 9 [+ 1]), from a `sigma_table`."""
     table = np.asarray(table)
-    return np.concatenate([table, table[:, 1:]], axis=1)  # a_m and b_m alike
+    modes = table[:, 1 : 1 + MODES]
+    return np.concatenate([table[:, :1], modes, modes, table[:, 1 + MODES :]], axis=1)  # a_m and b_m alike
 
 
-def draw_field(scale: np.ndarray, seed: int, shard: int) -> np.ndarray:
-    """Return the field coefficients of one shard, shape (128, species * 9); exactly zero where `scale` is.
+def draw_amplitude(span: tuple[float, float], seed: int, shard: int) -> np.ndarray:
+    """Return the amplitudes (128,) of one shard's randomization, uniform in `span`."""
+    low, high = span
+    if low == high:
+        return np.full(SHARD_SIZE, low)
+    return low + (high - low) * Stream("amplitude", seed).at(shard).random(SHARD_SIZE)
 
-    `scale` (species, 9) are their standard deviations. The unit normals depend on the seed and the shard only: sets of
-    different amplitudes share them.
+
+def draw_field(scale: np.ndarray, amplitude: np.ndarray, seed: int, shard: int) -> np.ndarray:
+    """Return the coefficients of one shard, shape (128, species * c); exactly zero where `scale` or `amplitude` is.
+
+    `scale` (species, c) are their standard deviations at the amplitude 1. The unit normals depend on the seed and the
+    shard only: sets of different amplitudes share them.
     """
-    shape = (SHARD_SIZE, len(SPECIES) * COEFFICIENTS)
-    if not scale.any():
+    shape = (SHARD_SIZE, scale.size)
+    if not (scale.any() and amplitude.any()):
         return np.zeros(shape)
-    return scale.ravel() * Stream("coefficients", seed).at(shard).standard_normal(shape)
+    return amplitude[:, None] * scale.ravel() * Stream("coefficients", seed).at(shard).standard_normal(shape)
 
 
 def split_axis(axis: str) -> tuple[str, tuple[str, ...]]:

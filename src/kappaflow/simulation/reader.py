@@ -18,12 +18,13 @@ import h5py
 import numpy as np
 
 from kappaflow.errors import UserError
+from kappaflow.parameters import ParameterSet, parameter_set
 from kappaflow.randomness import Stream, generator
 from kappaflow.simulation.directory import check_directory, read_config, shard_path
 from kappaflow.simulation.masks import MaskModel, read_masks
-from kappaflow.simulation.noise import ErrorFamily, gain
+from kappaflow.simulation.noise import ErrorFamily, gain, with_structure
 from kappaflow.simulation.prior import SHARD_SIZE
-from kappaflow.spectra import Card, OpacityCard, Spectra, masked_median
+from kappaflow.spectra import Box, Card, OpacityCard, Spectra, masked_median
 
 __all__ = ["Shards"]
 
@@ -31,7 +32,7 @@ USER_MASKS = "masks.npy"  # what `kappaflow simulate --masks` leaves beside the 
 VALIDATION = 0.1  # share of the set
 THREADS = min(4, os.cpu_count() or 1)  # that observe the parts of a batch: NumPy lets go of the interpreter lock
 LEAST, MOST = 16, 512  # spectra worth a thread; spectra observed together, which bounds the memory in between
-STORED = ("theta", "field", "combination", "snr")
+STORED = ("theta", "field", "amplitude", "combination", "snr")
 
 
 class Shards:
@@ -82,6 +83,12 @@ class Shards:
                 f"{path}: {limit} training spectra asked for; it has {len(self)}, a tenth kept for validation"
             )
 
+    theta: np.ndarray
+    field: np.ndarray
+    amplitude: np.ndarray
+    combination: np.ndarray
+    snr: np.ndarray
+
     def __len__(self) -> int:
         return len(self.theta)
 
@@ -110,7 +117,8 @@ class Shards:
             except (OSError, KeyError) as error:
                 raise UserError(f"{path}: unreadable ({error}); {_REMEDY}") from None
             self._flux.append(_mapped(path, place, shape))
-        self.theta, self.field, self.combination, self.snr = (np.concatenate(columns[name]) for name in STORED)
+        for name in STORED:
+            setattr(self, name, np.concatenate(columns[name]))
 
     def _mask_model(self, masks: bool | str | Path) -> MaskModel | None:
         if masks is False:
@@ -119,6 +127,11 @@ class Shards:
             return MaskModel(self.wavelength, read_masks(masks, self.wavelength))
         kept = self.path / USER_MASKS
         return MaskModel(self.wavelength, np.load(kept) if kept.exists() else None)
+
+    @property
+    def parameters(self) -> ParameterSet:
+        """What theta, the species and their coefficients are."""
+        return parameter_set(self.config["config"]["parameters"])
 
     @property
     def card(self) -> Card:
@@ -131,7 +144,9 @@ class Shards:
             n_train=len(self.split[0]),
             n_validation=len(self.split[1]),
             masked=self._masks is not None,
+            box=Box.of(self.parameters),
             seed=self.config["seed"],
+            parameters=self.parameters.name,
             opacity=None if told is None else OpacityCard(**told),
         )
 
@@ -212,7 +227,7 @@ class Shards:
         # The stored SNR holds for the noise-free spectrum on its good pixels.
         error = shape * (masked_median(flux / shape, mask) / self.snr[places])[:, None].astype(np.float32)
         noisy = flux * gain(theta, normal[:, :2], self.wavelength)
-        noisy += error * normal[:, few:]
+        noisy += with_structure(error, flux, theta) * normal[:, few:]
         if self._masks is not None:
             mask = self._masks.clip(mask, noisy, uniform)
         noisy[~mask] = 0.0
@@ -224,6 +239,7 @@ class Shards:
             theta=theta.astype(np.float32),
             field=self.field[places],
             combination=self.combination[places],
+            amplitude=self.amplitude[places],
             index=places,
         )
 

@@ -24,7 +24,7 @@ from kappaflow.simulation.prior import SHARD_SIZE
 from kappaflow.simulation.shard import draw_shard, encode
 from kappaflow.spectra import Forward
 
-__all__ = ["ShardJob", "simulate_directory"]
+__all__ = ["ONE_THREAD", "ShardJob", "environment", "processors", "simulate_directory"]
 
 POLL = 0.1  # s between looks at shards that others are making
 
@@ -175,10 +175,10 @@ def _default_backend(config: SpectraConfig) -> int:
         return 0
     import jax
 
-    return _processors() if jax.default_backend() == "cpu" else 0
+    return processors() if jax.default_backend() == "cpu" else 0
 
 
-def _processors() -> int:
+def processors() -> int:
     """Count the processors that this process may use: on a shared node fewer than it has, where the system tells."""
     if hasattr(os, "sched_getaffinity"):  # Linux; macOS and Windows have no such thing
         return len(os.sched_getaffinity(0))
@@ -196,7 +196,7 @@ ONE_THREAD = {
 
 
 @contextmanager
-def _environment(settings: dict[str, str]) -> Iterator[None]:
+def environment(settings: dict[str, str]) -> Iterator[None]:
     """Set environment variables for the processes started inside."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -224,7 +224,7 @@ def _fill_with_processes(
         for _ in range(processes)
     ]
     try:
-        with _environment(ONE_THREAD):
+        with environment(ONE_THREAD):
             for worker in workers:
                 worker.start()
         while before:

@@ -19,31 +19,18 @@ import h5py
 import numpy as np
 
 from kappaflow.errors import UserError
-from kappaflow.parameters import MODES, PARAMETERS, SNR, SPECIES
 from kappaflow.simulation.config import ShardPlan
-from kappaflow.simulation.opacity_draws import PERTURB, coefficient_sigma, draw_field
+from kappaflow.simulation.opacity_draws import PERTURB, coefficient_sigma, draw_amplitude, draw_field
 from kappaflow.simulation.prior import SHARD_SIZE, draw_prior
 from kappaflow.spectra import Forward
 from kappaflow.storage import digest_arrays
 
-__all__ = ["TABLE_COLUMNS", "Shard", "damage", "draw_shard", "encode", "read_shard"]
+__all__ = ["Shard", "damage", "draw_shard", "encode", "read_shard"]
 
 USER_BLOCK = 512
-MAGIC = "kappaflow-shard/1"
+MAGIC = "kappaflow-shard/2"
 HEAD = re.compile(
-    rb"(kappaflow-shard/1 digest=([0-9a-f]{16}) seed=(\d+) index=(\d+) bytes=(\d+) sha256=)([0-9a-f]{64})\n\0*"
-)
-
-# The names of the table's 71 columns.
-TABLE_COLUMNS = (
-    *(p.name for p in PARAMETERS),
-    *(
-        f"{s}_{name}"
-        for s in SPECIES
-        for name in ("c0", *(f"a{m}" for m in range(1, MODES + 1)), *(f"b{m}" for m in range(1, MODES + 1)))
-    ),
-    "combination",
-    SNR.name,
+    rb"(kappaflow-shard/2 digest=([0-9a-f]{16}) seed=(\d+) index=(\d+) bytes=(\d+) sha256=)([0-9a-f]{64})\n\0*"
 )
 
 
@@ -51,8 +38,10 @@ TABLE_COLUMNS = (
 class Shard:
     """Arrays of one shard, 128 rows each; flux is noise-free."""
 
-    theta: np.ndarray  # (128, 15)
-    field: np.ndarray  # (128, 54)
+    theta: np.ndarray  # (128, D)
+    field: np.ndarray  # (128, species * c), coefficients
+    amplitude: np.ndarray  # (128,), of the field: 1 is the packaged prior, 0 fixed opacities
+    broadening: np.ndarray  # (128, 2), half-width scale and exponent shift
     combination: np.ndarray  # (128,), index into the plan's combinations
     snr: np.ndarray  # (128,)
     flux: np.ndarray  # (128, p), float32
@@ -66,18 +55,18 @@ class Shard:
 def draw_shard(plan: ShardPlan, model: Forward, index: int) -> Shard:
     """Draw and simulate shard `index`; every spectrum must come out finite and positive."""
     config = plan.config
-    theta, snr = draw_prior(config.sequence, plan.seed, index)
+    theta, snr = draw_prior(config.sequence, plan.seed, index, plan.parameters)
     smooth, _ = PERTURB[config.perturb]
-    scale = config.amplitude * smooth * coefficient_sigma(np.array(plan.opacity["sigma"]))
-    field = draw_field(scale, plan.seed, index)
-    combination = plan.combination(index)
+    amplitude = smooth * draw_amplitude(config.amplitude, plan.seed, index)
+    field = draw_field(coefficient_sigma(np.array(plan.opacity["sigma"])), amplitude, plan.seed, index)
+    combination, broadening = plan.combination(index), plan.broadening(index)
     # Always the whole shard in one call: a batch of another shape may round differently.
-    flux = model(theta, field=field, lists=dict(plan.combinations[combination]))
+    flux = model.broadened(broadening)(theta, field=field, lists=dict(plan.combinations[combination]))
     flux = np.ascontiguousarray(flux, dtype=np.float32)
     bad = ~(np.isfinite(flux) & (flux > 0)).all(axis=1)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
-        values = ", ".join(f"{p.name}={v:.6g}" for p, v in zip(PARAMETERS, theta[row], strict=True))
+        values = ", ".join(f"{name}={v:.6g}" for name, v in zip(plan.parameters.names, theta[row], strict=True))
         raise ArithmeticError(
             f"shard {index}: {int(bad.sum())} of {SHARD_SIZE} spectra are not finite and positive, the first in "
             f"row {row} ({values}); no spectrum is ever discarded, so this is a fault of the forward model"
@@ -85,6 +74,8 @@ def draw_shard(plan: ShardPlan, model: Forward, index: int) -> Shard:
     return Shard(
         theta=theta,
         field=field,
+        amplitude=amplitude,
+        broadening=np.tile(broadening, (SHARD_SIZE, 1)),
         combination=np.full(SHARD_SIZE, combination, dtype=np.int32),
         snr=snr,
         flux=flux,
@@ -105,7 +96,7 @@ def encode(shard: Shard, plan: ShardPlan, index: int) -> bytes:
         file.attrs["index"] = index
         file.attrs["checksum"] = digest_arrays(arrays)
         file.attrs["config"] = json.dumps(plan.content, sort_keys=True)
-        file.attrs["columns"] = json.dumps(TABLE_COLUMNS)
+        file.attrs["columns"] = json.dumps(plan.parameters.columns)
     content = buffer.getvalue()[USER_BLOCK:]
     address = f"{MAGIC} digest={plan.digest} seed={plan.seed} index={index} bytes={len(content)} sha256="
     return f"{address}{_checksum(address, content)}\n".encode().ljust(USER_BLOCK, b"\0") + content

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from kappaflow.instrument import WINDOW
-from kappaflow.parameters import COEFFICIENTS, INDEX, PARAMETERS, SPECIES, bounds
+from kappaflow.parameters import INDEX, PARAMETER_SETS, ParameterSet
 from kappaflow.storage import digest
 
 __all__ = ["ToyModel"]
@@ -26,7 +26,16 @@ class ToyModel:
 
     pixels: int = 90
     pace: float = 0.0
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {s: _LISTS.get(s, ("base",)) for s in SPECIES})
+    parameters: ParameterSet = PARAMETER_SETS["paper"]
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """Species -> its line lists, the base first."""
+        return {s: _LISTS.get(s, ("base",)) for s in self.parameters.species}
+
+    def broadened(self, broadening: tuple[float, float]) -> ToyModel:
+        """Return the model itself: its bands know no half-widths."""
+        return self
 
     @property
     def wavelength(self) -> np.ndarray:
@@ -36,7 +45,7 @@ class ToyModel:
     @property
     def digest(self) -> str:
         """Digest of what decides the spectra."""
-        return digest(["toy", self.pixels])
+        return digest(["toy", self.pixels, self.parameters.name])
 
     table_digest = "toy"
 
@@ -46,16 +55,16 @@ class ToyModel:
         """Return positive flux (n, p), float32."""
         time.sleep(self.pace)
         theta = np.asarray(theta, dtype=float)
-        low, high = bounds()
+        low, high, species = self.parameters.low, self.parameters.high, self.parameters.species
         unit = (theta - low) / (high - low)
         x = np.linspace(0, 1, self.pixels)
-        field = np.zeros((len(theta), len(SPECIES) * COEFFICIENTS)) if field is None else np.asarray(field)
-        strength = np.exp(field.reshape(len(theta), len(SPECIES), COEFFICIENTS)[..., 0])
+        shape = (len(theta), len(species), self.parameters.coefficients)
+        strength = np.exp(np.zeros(shape) if field is None else np.asarray(field).reshape(shape))[..., 0]
         depth = np.zeros((len(theta), self.pixels))
-        for i, species in enumerate(SPECIES):
-            swapped = (lists or {}).get(species, "base") != "base"
-            centre = (i + 0.5) / len(SPECIES) + (0.01 if swapped else 0.0)
+        for i, name in enumerate(species):
+            swapped = (lists or {}).get(name, "base") != "base"
+            centre = (i + 0.5) / len(species) + (0.01 if swapped else 0.0)
             band = np.exp(-0.5 * ((x - centre) / 0.08) ** 2)
-            depth += (0.2 + unit[:, i % len(PARAMETERS), None]) * strength[:, i, None] * band
+            depth += (0.2 + unit[:, i % len(self.parameters), None]) * strength[:, i, None] * band
         slope = 1 + 0.5 * unit[:, :1] * x
         return ((unit[:, INDEX["R"], None] + 0.1) ** 2 * slope * np.exp(-depth)).astype(np.float32)

@@ -1,8 +1,8 @@
 """The packaged opacities: cross sections of every line list, in a low-rank form over (pressure, temperature).
 
 For each list, ln sigma(P, T, nu) = mean(nu) + sum_r coefficients[P, T, r] basis[r, nu]: sampled at the grid
-points (never averaged), factorized by SVD, quantized to 16 bits. Between the tabulated pressures the coefficients are
-interpolated by a cubic spline in log P.
+points (never averaged), factorized by SVD, quantized to at most 16 bits. Between the tabulated pressures the
+coefficients are interpolated by a cubic spline in log P.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = ["OPACITY", "LineList", "OpacityTable", "factorize", "load_opacity", "
 
 AXES = ("nu", "log_pressure", "temperature")
 STEPS = 65535  # 16 bits
+FINEST = 0.004  # of ln sigma: what a step of a row changes at most; small rows need few bits, and pack well
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,17 @@ def _write(table: OpacityTable, file: h5py.File) -> None:
         for name, entry in names.items():
             group = file.create_group(f"lists/{species}/{name}", track_order=True)
             group.attrs["meta"] = json.dumps(entry.meta, sort_keys=True)
-            _write_quantized(group, "mean", entry.mean)
-            _write_quantized(group, "basis", entry.basis)
+            _write_quantized(group, "mean", entry.mean, np.ones(1))
+            _write_quantized(group, "basis", entry.basis, np.abs(entry.coefficients).max(axis=(0, 1)))
             group["coefficients"] = entry.coefficients
 
 
-def _write_quantized(group: h5py.Group, name: str, values: np.ndarray) -> None:
-    """Write rows of `values` as 16-bit integers with an offset and a step each."""
+def _write_quantized(group: h5py.Group, name: str, values: np.ndarray, weight: np.ndarray) -> None:
+    """Write rows of `values` as integers with an offset and a step each; `weight` (row,) multiplies them at most."""
     rows = np.atleast_2d(values)
     low, high = rows.min(axis=1), rows.max(axis=1)
-    step = np.where(high > low, (high - low) / STEPS, 1.0).astype(np.float32)
+    finest = FINEST / np.where(weight > 0, weight, 1.0)
+    step = np.where(high > low, np.maximum((high - low) / STEPS, finest), 1.0).astype(np.float32)
     codes = np.rint((rows - low[:, None].astype(np.float32)) / step[:, None]).clip(0, STEPS).astype(np.uint16)
     # shuffle before gzip: the high bytes of neighbours are alike
     data = group.create_dataset(name, data=codes.reshape(values.shape), compression="gzip", shuffle=True, chunks=True)
@@ -177,7 +179,7 @@ OPACITY = TableFormat("opacity", "kappaflow opacity build", _write, _read, round
 
 
 def save_opacity(table: OpacityTable, path: str | os.PathLike[str]) -> None:
-    """Write `table` to `path`, rounded to 16 bits; see `TableFormat`."""
+    """Write `table` to `path`, rounded to at most 16 bits; see `TableFormat`."""
     OPACITY.save(table, path)
 
 

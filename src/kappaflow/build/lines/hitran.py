@@ -20,9 +20,18 @@ import numpy as np
 from kappaflow.constants import ATM, C2, H2_SHARE, HE_SHARE, T_REFERENCE
 from kappaflow.errors import UserError
 
-__all__ = ["MOLECULE", "Lines", "join_lines", "mixed_widths", "partition_ratio", "read_hitran", "strength"]
+__all__ = [
+    "MOLECULE",
+    "Lines",
+    "join_lines",
+    "mixed_widths",
+    "partition_ratio",
+    "read_hitran",
+    "read_quanta",
+    "strength",
+]
 
-MOLECULE = {"H2O": 1, "CO2": 2, "CO": 5, "CH4": 6, "NH3": 11, "H2S": 31}  # HITRAN molecule numbers
+MOLECULE = {"H2O": 1, "CO2": 2, "CO": 5, "CH4": 6, "NH3": 11, "PH3": 28, "H2S": 31}  # HITRAN molecule numbers
 
 # 0-based columns of the 160-character record.
 _FIELDS = {
@@ -79,10 +88,13 @@ def _hapi() -> Any:
 
 def partition_ratio(molecule: str, isotope: int, temperature: float) -> float:
     """Q(296 K) / Q(T) of an isotopologue, from TIPS."""
-    hapi = _hapi()
-    number = MOLECULE[molecule]
+    return partition_sum(molecule, isotope, T_REFERENCE) / partition_sum(molecule, isotope, temperature)
+
+
+def partition_sum(molecule: str, isotope: int, temperature: float) -> float:
+    """Q(T) of an isotopologue, from TIPS."""
     try:
-        return float(hapi.partitionSum(number, isotope, T_REFERENCE) / hapi.partitionSum(number, isotope, temperature))
+        return float(_hapi().partitionSum(MOLECULE[molecule], isotope, temperature))
     except Exception as error:  # hapi raises bare Exceptions
         raise UserError(
             f"opacity: no partition function of {molecule} isotopologue {isotope} at {temperature:g} K ({error})"
@@ -92,6 +104,11 @@ def partition_ratio(molecule: str, isotope: int, temperature: float) -> float:
 def isotope_mass(molecule: str, isotope: int) -> float:
     """Molar mass [g/mol] of an isotopologue."""
     return float(_hapi().ISO[MOLECULE[molecule], isotope][3])
+
+
+def isotope_abundance(molecule: str, isotope: int) -> float:
+    """Terrestrial abundance of an isotopologue, as in HITRAN's strengths."""
+    return float(_hapi().ISO[MOLECULE[molecule], isotope][2])
 
 
 def isotope_name(molecule: str, isotope: int) -> str:
@@ -118,6 +135,30 @@ def read_hitran(path: str | Path, molecule: str, *, broadener: str = "air") -> L
     `h2he` mixes 85 % H2 and 15 % He by number, the solar proportion.
     """
     path = Path(path)
+    rows, record = _records(path)
+    _check_molecule(path, record, molecule)
+    columns = {name: _numbers(path, record[:, where], name) for name, where in _FIELDS.items()}
+    if broadener == "air":
+        gamma, n = columns["gamma_air"], columns["n_air"]
+    else:
+        gamma, n = _h2he_widths(path, rows)
+    lines = Lines(
+        molecule, columns["nu"], columns["s"], columns["e_lower"], gamma / ATM, n, _isotopes(path, record[:, 2])
+    )
+    return lines.where(np.argsort(lines.nu, kind="stable"))
+
+
+def read_quanta(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Local quanta of the upper and the lower level, 15 characters each, in the order of `read_hitran`."""
+    path = Path(path)
+    _, record = _records(path)
+    order = np.argsort(_numbers(path, record[:, _FIELDS["nu"]], "nu"), kind="stable")
+    upper, lower = (np.ascontiguousarray(record[order, at : at + 15]).view("S15").ravel() for at in (97, 112))
+    return upper, lower
+
+
+def _records(path: Path) -> tuple[list[bytes], np.ndarray]:
+    """Rows of a file, and their 160 characters as an array (line, character)."""
     try:
         rows = path.read_bytes().splitlines()
     except OSError as error:
@@ -129,17 +170,7 @@ def read_hitran(path: str | Path, molecule: str, *, broadener: str = "air") -> L
         raise UserError(
             f"{path}: line {short + 1} has {len(rows[short])} characters; expected {_RECORD} (truncated file?)"
         )
-    record = np.frombuffer(b"".join(row[:_RECORD] for row in rows), dtype="S1").reshape(len(rows), _RECORD)
-    _check_molecule(path, record, molecule)
-    columns = {name: _numbers(path, record[:, where], name) for name, where in _FIELDS.items()}
-    if broadener == "air":
-        gamma, n = columns["gamma_air"], columns["n_air"]
-    else:
-        gamma, n = _h2he_widths(path, rows)
-    lines = Lines(
-        molecule, columns["nu"], columns["s"], columns["e_lower"], gamma / ATM, n, _isotopes(path, record[:, 2])
-    )
-    return lines.where(np.argsort(lines.nu, kind="stable"))
+    return rows, np.frombuffer(b"".join(row[:_RECORD] for row in rows), dtype="S1").reshape(len(rows), _RECORD)
 
 
 def _check_molecule(path: Path, record: np.ndarray, molecule: str) -> None:

@@ -2,9 +2,10 @@
 
 The hot term is what a list tabulated at 296 K (or 350-600 K) lacks at high temperature. Correlated-k tables made from
 HITEMP give band means over (T, P). Where they exceed a list's own mean, the deficit is added as statistical lines:
-fixed pseudo-random places, a log-normal spread of strengths, each band lifted to the table's mean. Lines rather than a
-continuum, because the gaps between hot lines carry flux; the density of lines is chosen by comparison with the tables'
-own distribution of opacity (docs/opacity.md).
+fixed pseudo-random places, a log-normal spread of strengths, each band lifted to the table's mean. Inside a band the
+deficit follows the molecule's own envelope times a factor continuous from band to band: a band may be wide, and the
+opacity fall by e^5 across it. Lines rather than a continuum, because the gaps between hot lines carry flux; the
+density of lines is chosen by comparison with the tables' own distribution of opacity (docs/opacity.md).
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import h5py
 import numpy as np
 from scipy.signal import oaconvolve
 
+from kappaflow.build.lines.broadening import mean_width
+from kappaflow.build.lines.envelope import Envelope
 from kappaflow.build.lines.hitran import MOLECULE, Lines, strength
 from kappaflow.build.lines.voigt import cross_section
+from kappaflow.constants import T_REFERENCE
 from kappaflow.errors import UserError
 from kappaflow.randomness import philox
 
@@ -27,6 +31,13 @@ __all__ = ["BandMeans", "DenseLines", "hot_term", "read_band_means", "split"]
 
 FINE = 0.004  # cm-1, step of the comb: at most the Doppler width at the temperatures where hot lines matter
 REFERENCE_LOG_P = 0.0  # the means hardly depend on pressure; 1 bar
+CELL = 25.0  # cm-1: in each, the statistical lines' spread leaves the mean as it is
+TAPER = (250.0, 450.0)  # K: a list made at 296 K lacks nothing there; the hot term comes in between, evenly in ln
+LEAST = 1e-3  # of the envelope: the hot term never vanishes, so its logarithm is smooth in wavenumber and temperature
+COLDEST = 1e-6  # of the envelope, below the taper: a hundredth would fill the gaps between cold lines at low pressure
+EDGE = 30.0  # cm-1 either side of a band's edge, where its factor goes over into its neighbour's
+MOST = 3.0  # times a band's own mean factor: no band's middle makes up for what its edges take from their neighbours
+STEPS = 60  # of the damped search for the factor in every band
 
 
 @dataclass(frozen=True)
@@ -121,63 +132,82 @@ def hot_term(
     cold: Sequence[Lines],
     bands: BandMeans,
     temperatures: np.ndarray,
+    envelope: Envelope,
     *,
-    density: float,
-    spread: float,
+    lines: tuple[float, float],
     skip: tuple[int, ...] = (),
 ) -> DenseLines:
     """Statistical lines that lift `cold` to the band means of `bands` at each of `temperatures`.
 
-    `density` [lines per cm-1] and `spread` (standard deviation of ln strength) set how far the gaps fill. Bands in
-    `skip` (numbers, ascending in wavenumber) take the deficit interpolated from their neighbours.
+    `lines` are their density [per cm-1] and the standard deviation of their ln strength, which set how far the gaps
+    fill. Bands in `skip` (numbers, ascending in wavenumber) take the factor interpolated from their neighbours.
+    Where `envelope` goes beyond the lines of `cold`, it stands for them.
     """
+    density, spread = lines
     molecule = cold[0].molecule
     random = philox(1000 + MOLECULE[molecule])
     low, high = bands.low[0], bands.high[-1]
     count = int((high - low) * density)
     nu = np.sort(low + (high - low) * random.random(count))
     weight = np.exp(spread * random.standard_normal(count))
-    band = np.clip(np.searchsorted(bands.high, nu, side="right"), 0, bands.low.size - 1)
+    cell = ((nu - low) / CELL).astype(int)
+    mean = np.bincount(cell, weight) / np.maximum(np.bincount(cell), 1)
+    expected = np.bincount(cell) / (density * np.minimum(CELL, high - low - CELL * np.arange(cell[-1] + 1)))
+    weight /= density * (mean * expected)[cell]
+    good = np.setdiff1d(np.arange(bands.low.size), skip)
     s = np.empty((temperatures.size, count))
     for t, temperature in enumerate(temperatures):
-        deficit = _deficit(cold, bands, float(temperature), skip)
-        shape = weight * _between_bands(nu, bands, deficit)
-        total = np.bincount(band, shape, minlength=bands.low.size)
-        wanted = deficit * (bands.high - bands.low)
-        s[t] = shape * (wanted / np.where(total > 0, total, 1.0))[band]
-    gamma = np.average(cold[0].gamma, weights=cold[0].s)
-    n = np.average(cold[0].n, weights=cold[0].s)
-    lines = Lines(
-        molecule,
-        nu,
-        np.zeros(count),
-        np.zeros(count),
-        np.full(count, gamma),
-        np.full(count, n),
-        np.ones(count, np.int16),
-    )
-    return DenseLines(lines, temperatures, s)
+        shape = envelope.at(float(temperature))
+        factor = _factor(shape, _deficit(cold, bands, float(temperature), envelope), bands, envelope.nu, good)
+        share = np.clip((temperature - TAPER[0]) / (TAPER[1] - TAPER[0]), 0.0, 1.0)
+        s[t] = weight * np.exp(np.interp(nu, envelope.nu, np.log(shape * factor**share * COLDEST ** (1 - share))))
+    gamma, n = mean_width(cold[0])
+    zero, one = np.zeros(count), np.ones(count)
+    return DenseLines(Lines(molecule, nu, zero, zero, gamma * one, n * one, np.ones(count, np.int16)), temperatures, s)
 
 
-def _deficit(cold: Sequence[Lines], bands: BandMeans, temperature: float, skip: tuple[int, ...]) -> np.ndarray:
-    """Mean cross section [cm2] that each band lacks at `temperature`."""
-    own = np.zeros(bands.low.size)
+def _deficit(cold: Sequence[Lines], bands: BandMeans, temperature: float, envelope: Envelope) -> np.ndarray:
+    """Mean cross section [cm2] that each band lacks at `temperature`; the wings of the lines count where they reach."""
+    own = _smeared(cold, envelope.nu, temperature)
+    reach = max(part.nu[-1] for part in cold)
+    own = np.where(envelope.nu > reach, envelope.at(temperature), own)
+    return np.maximum(bands.at(temperature) - _band_means(own, envelope.nu, bands), 0.0)
+
+
+def _smeared(cold: Sequence[Lines], nu: np.ndarray, temperature: float) -> np.ndarray:
+    """Cross section [cm2] on the even grid `nu` [cm-1], each line smeared by its Lorentz profile at 1 bar."""
+    step = nu[1] - nu[0]
+    total = np.zeros(nu.size)
     for lines in cold:
-        index = np.searchsorted(bands.high, lines.nu, side="right")
-        inside = (index < bands.low.size) & (lines.nu >= bands.low[0])
-        own += np.bincount(index[inside], strength(lines, temperature)[inside], minlength=bands.low.size)
-    own /= bands.high - bands.low
-    mean = bands.at(temperature)
-    deficit = np.maximum(mean - own, 0.0)
-    good = np.setdiff1d(np.arange(bands.low.size), skip)
-    centre = (bands.low + bands.high) / 2
-    for b in skip:
-        deficit[b] = np.exp(np.interp(centre[b], centre[good], np.log(np.maximum(deficit[good], 1e-60))))
-    return deficit
+        gamma, n = mean_width(lines)
+        width = gamma * (T_REFERENCE / temperature) ** n
+        edges = (np.arange(-round(CELL / step), round(CELL / step) + 2) - 0.5) * step
+        kernel = np.diff(np.arctan(edges / width)) / np.pi
+        cell = np.rint((lines.nu - nu[0]) / step).astype(int)
+        inside = (cell >= 0) & (cell < nu.size)
+        comb = np.bincount(cell[inside], strength(lines, temperature)[inside], minlength=nu.size) / step
+        total += np.convolve(comb, kernel, "same")
+    return total
 
 
-def _between_bands(nu: np.ndarray, bands: BandMeans, deficit: np.ndarray) -> np.ndarray:
-    """Deficit interpolated log-linearly between band centres: hot wings slope through a band, they do not step."""
-    centre = (bands.low + bands.high) / 2
-    floor = max(deficit.max() * 1e-12, 1e-60)
-    return np.exp(np.interp(nu, centre, np.log(np.maximum(deficit, floor))))
+def _band_means(sigma: np.ndarray, nu: np.ndarray, bands: BandMeans) -> np.ndarray:
+    """Means of `sigma` at the even grid `nu` over each band."""
+    step = nu[1] - nu[0]
+    overlap = np.minimum(bands.high[:, None], nu + step / 2) - np.maximum(bands.low[:, None], nu - step / 2)
+    return np.maximum(overlap, 0.0) @ sigma / (bands.high - bands.low)
+
+
+def _factor(shape: np.ndarray, deficit: np.ndarray, bands: BandMeans, nu: np.ndarray, good: np.ndarray) -> np.ndarray:
+    """Factor (nu,) that gives `shape` the mean `deficit` in every band of `good`.
+
+    Even in the middle of a band, log-linear across its edges.
+    """
+    corner = np.stack([bands.low + EDGE, bands.high - EDGE], axis=1)[good].ravel()
+    mean = np.maximum(deficit / _band_means(shape, nu, bands), LEAST)[good]
+    node = np.log(mean)
+    factor = np.exp(np.interp(nu, corner, np.repeat(node, 2)))
+    for _ in range(STEPS):
+        found = (_band_means(shape * factor, nu, bands) / _band_means(shape, nu, bands))[good]
+        node = np.clip(node + 0.5 * np.log(mean / found), np.log(LEAST), np.log(MOST * mean))
+        factor = np.exp(np.interp(nu, corner, np.repeat(node, 2)))
+    return factor

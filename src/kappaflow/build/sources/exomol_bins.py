@@ -8,18 +8,21 @@ that carries the strength between them, good to about 700 K.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.ndimage import gaussian_filter1d
 from scipy.sparse import csr_array
 
-from kappaflow.build.lines.hitran import MOLECULE, Lines, partition_ratio, strength
+from kappaflow.build.lines.envelope import Envelope, population
+from kappaflow.build.lines.hitran import MOLECULE, Lines, strength
 from kappaflow.constants import C2, T_REFERENCE
 from kappaflow.errors import UserError
 from kappaflow.randomness import philox
 
-__all__ = ["BinnedCrossSection", "find_exomol", "read_exomol", "super_lines"]
+__all__ = ["BinnedCrossSection", "envelope", "find_exomol", "lower_energy", "read_exomol", "super_lines"]
 
 ISOTOPOLOGUE = {
     "H2O": "1H2-16O",
@@ -28,8 +31,11 @@ ISOTOPOLOGUE = {
     "CO2": "12C-16O2",
     "NH3": "14N-1H3",
     "H2S": "1H2-32S",
+    "PH3": "31P-1H3",
 }
-E_LOWER_RANGE = (0.0, 8000.0)  # cm-1; outside, the ratio of two tiny numbers speaks, not the molecule
+NEARBY = 1.0  # cm-1 either way: how far the lines of one bin may stand in its neighbours in another file
+E_BELOW, E_ABOVE = 800.0, 1500.0  # cm-1 from the lower energy nearby; beyond, the ratio of tiny numbers speaks
+SMOOTHED = 12.0  # cm-1, standard deviation of the envelope's Gaussian
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,22 @@ def read_exomol(path: Path, low: float, high: float) -> BinnedCrossSection:
     return BinnedCrossSection(nu[keep], sigma[keep], float(np.median(steps)), float(match[1]))
 
 
+def envelope(molecule: str, known: Sequence[BinnedCrossSection], step: float = 1.0) -> Envelope:
+    """Smooth the cross sections of several temperatures, coldest first, onto one even grid [cm-1]."""
+    nu = np.arange(np.ceil(known[0].nu[0]), known[0].nu[-1], step)
+    sigma = [np.interp(nu, b.nu, gaussian_filter1d(b.sigma, SMOOTHED / b.step)) for b in known]
+    return Envelope(molecule, nu, np.array([b.temperature for b in known]), np.array(sigma))
+
+
+def lower_energy(
+    molecule: str, nu: np.ndarray, warm: tuple[np.ndarray, float], cool: tuple[np.ndarray, float]
+) -> np.ndarray:
+    """Lower energy [cm-1] that carries strengths between two temperatures; `warm` and `cool` are (strength, T)."""
+    (hot, t_hot), (cold, t_cold) = warm, cool
+    drop = np.log(hot / cold * population(molecule, nu, t_cold) / population(molecule, nu, t_hot))
+    return drop / (C2 * (1 / t_cold - 1 / t_hot))
+
+
 def super_lines(
     molecule: str,
     warm: BinnedCrossSection,
@@ -80,7 +102,7 @@ def super_lines(
     width: tuple[float, float],
     guide: Lines | None = None,
 ) -> Lines:
-    """One line per bin of `warm`, lower energies from `warm` against `cool`.
+    """One line per bin of `warm`, lower energies from `warm` against `cool`, bounded by those nearby.
 
     `width` is the half-width [cm-1/bar] and its exponent. A line stands at the centroid of the lines of `guide` in its
     bin (weighted with their strength at the temperature of `warm`); where there are none, at a fixed pseudo-random
@@ -89,15 +111,15 @@ def super_lines(
     hot = warm.sigma * warm.step
     cold = _rebin(cool, warm)
     keep = hot > 0
+    box = np.ones(2 * round(NEARBY / warm.step) + 1)
+    around = [np.maximum(np.convolve(x, box, "same"), 1e-300)[keep] for x in (hot, cold)]
     nu, hot, cold = warm.nu[keep], hot[keep], np.maximum(cold[keep], 1e-300)
-
-    def population(temperature: float) -> np.ndarray:
-        stimulated = np.expm1(-C2 * nu / temperature) / np.expm1(-C2 * nu / T_REFERENCE)
-        return partition_ratio(molecule, 1, temperature) * stimulated
-
-    drop = np.log(hot / cold * population(cool.temperature) / population(warm.temperature))
-    e_lower = np.clip(drop / (C2 * (1 / cool.temperature - 1 / warm.temperature)), *E_LOWER_RANGE)
-    reference = hot / population(warm.temperature) * np.exp(C2 * e_lower * (1 / warm.temperature - 1 / T_REFERENCE))
+    times = warm.temperature, cool.temperature
+    nearby = np.maximum(lower_energy(molecule, nu, (around[0], times[0]), (around[1], times[1])), 0.0)
+    e_lower = lower_energy(molecule, nu, (hot, times[0]), (cold, times[1]))
+    e_lower = np.clip(e_lower, np.maximum(nearby - E_BELOW, 0.0), nearby + E_ABOVE)
+    boltzmann = np.exp(C2 * e_lower * (1 / warm.temperature - 1 / T_REFERENCE))
+    reference = hot / population(molecule, nu, warm.temperature) * boltzmann
     places = nu + _offsets(molecule, nu, warm, guide)
     gamma, n = width
     size = nu.size

@@ -2,6 +2,7 @@
 
 The ratio is taken of cross sections averaged in windows of R = 200 (sampled ones differ line by line), and fitted with
 ln(A/B) = c0 + sum_m [a_m cos 2 pi m u + b_m sin 2 pi m u], u the normalized log wavenumber: the perturbation's field.
+How its mean over the window moves with temperature is the slope: gamma in (T/700 K)^gamma.
 """
 
 from __future__ import annotations
@@ -16,27 +17,42 @@ from kappaflow.parameters import COEFFICIENTS, MODES
 from kappaflow.tables.field_prior import fourier_basis
 from kappaflow.tables.opacity import OpacityTable
 
-__all__ = ["Comparison", "compare_lists"]
+__all__ = ["Comparison", "compare_lists", "slope_widths"]
 
 RESOLVING_POWER = 200.0
 TEMPERATURES = (400.0, 1500.0)  # K, the photospheric range of the paper's amplitudes
 LOG_PRESSURES = (-1.0, 1.5)  # 0.1 to 30 bar, likewise
+PIVOT = 700.0  # K, where the slope leaves the opacity as it is
+SEEN = 1e-27  # cm2: windows with less, in either list, say nothing of the slope: one list simply ends there
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratio spectra `ln_ratio` (P, T, window) at `nu` [cm-1] and their `fit` (P, T, 9)."""
+    """Ratio spectra `ln_ratio` (P, T, window) at `nu` [cm-1] and their `fit` (P, T, 9).
+
+    `seen` (window,) tells where both lists absorb, more than 1e-27 cm2 at every node.
+    """
 
     nu: np.ndarray
     log_pressure: np.ndarray
     temperature: np.ndarray
     ln_ratio: np.ndarray
     fit: np.ndarray
+    seen: np.ndarray
 
     @property
     def field(self) -> np.ndarray:
         """The fitted field, (P, T, window)."""
         return self.fit @ fourier_basis(self.nu)
+
+    @property
+    def slope(self) -> float:
+        """Exponent of T/700 K that the ratio's mean, where seen, follows; root mean square over pressures."""
+        if self.temperature.size < 2 or not self.seen.any():
+            return 0.0
+        x = np.log(self.temperature / PIVOT)
+        gamma = np.polynomial.polynomial.polyfit(x, self.ln_ratio[..., self.seen].mean(axis=-1).T, 1)[1]
+        return float(np.sqrt((gamma**2).mean()))
 
     def summary(self) -> dict[str, Any]:
         """Spread of each mode over (T, P), rms of ratio, of the field and of what it leaves, per temperature too."""
@@ -48,6 +64,7 @@ class Comparison:
                 "const": round(float(spread[0]), 4),
                 "modes": np.sqrt((cosine**2 + sine**2) / 2).round(4).tolist(),
             },
+            "slope": round(self.slope, 4),
             "rms ln ratio": round(float(np.sqrt((self.ln_ratio**2).mean())), 4),
             "rms field": round(float(np.sqrt((self.field**2).mean())), 4),
             "rms residual": round(float(np.sqrt((residual**2).mean())), 4),
@@ -84,7 +101,22 @@ def compare_lists(
     nu = np.exp(np.add.reduceat(np.log(first.nu), edges) / np.diff(np.append(edges, first.nu.size)))
     design = fourier_basis(nu).T
     fit = np.linalg.lstsq(design, ratio.reshape(-1, nu.size).T, rcond=None)[0].T
-    return Comparison(nu, log_p, first.temperature[use_t], ratio, fit.reshape(*ratio.shape[:2], COEFFICIENTS))
+    seen = (np.minimum(*means) > np.log(SEEN)).all(axis=(0, 1))
+    return Comparison(nu, log_p, first.temperature[use_t], ratio, fit.reshape(*ratio.shape[:2], COEFFICIENTS), seen)
+
+
+def slope_widths(table: OpacityTable) -> dict[str, float]:
+    """Width of the temperature slope per species: `slope` of the alternatives against the base, root mean square.
+
+    A species with one list takes the mean of the measured ones.
+    """
+    measured = {}
+    for species, (base, *others) in table.lists.items():
+        slopes = [compare_lists((table, species, other), (table, species, base)).slope for other in others]
+        if slopes:
+            measured[species] = float(np.sqrt(np.mean(np.square(slopes))))
+    mean = float(np.mean(list(measured.values())))
+    return {species: round(measured.get(species, mean), 4) for species in table.lists}
 
 
 def _window_means(ln_sigma: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -34,9 +34,10 @@ USE = {
     "marginalized": "`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.",
     "control": "To be compared with: `kappaflow retrieve` shows its C/O beside the marginalized one. Not to be quoted.",
 }
-LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior (`kf.PARAMETERS`).
-- Six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching, one grey cloud: no PH3, no patchy
-  clouds, no isotopologues, no condensation of oxygen.
+LIMITS = """- JWST/NIRSpec G395H, 2.87-5.27 um, SNR 10 to 200 per pixel; parameters inside the prior, which the network
+  carries.
+- The absorbers of its parameter set, equilibrium chemistry with quenching, one grey cloud: no patchy clouds, no
+  isotopologues, no condensation of oxygen.
 - Bad pixels: at least 30 % good in training. Lost pixels widen the intervals; masks of another kind are "other masks"
   above.
 - Coverage is an average over the prior. One object's interval is as good as its trust card: read that first.
@@ -121,7 +122,8 @@ def card(name: str, network: Checkpoint) -> str:
     }
     return f"""# {name}
 
-A posterior estimator for fifteen parameters of a brown dwarf or giant exoplanet, {KINDS.get(kind, "")}
+A posterior estimator for {len(data.box)} parameters (the set `{data.parameters}`) of a brown dwarf or giant exoplanet,
+{KINDS.get(kind, "")}
 
 | | |
 |---|---|
