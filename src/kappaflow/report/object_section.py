@@ -13,8 +13,8 @@ from kappaflow.retrieval.trust import Check
 __all__ = ["failed_section", "object_section", "overview"]
 
 _OMITTED = (
-    "The model has six absorbers (H2O, CH4, CO, CO2, NH3, H2S), equilibrium chemistry with quenching and one grey "
-    "cloud: no PH3, no patchy clouds, no isotopologues, no condensation of oxygen."
+    "The model has {absorbers}, equilibrium chemistry with quenching and one grey cloud: no {absent}patchy clouds, no "
+    "isotopologues, no condensation of oxygen."
 )
 _CAPTIONS = {
     "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities varied; residuals below.",
@@ -51,9 +51,16 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
         [_check(check) for check in summary["trust"]],
         [Table(header, rows, f"Posterior, {summary['draws']:,} draws.", strong)],
         figures,
-        [*kept, *([] if meta["scale_known"] else [_UNSCALED]), *meta.get("notes", ()), _OMITTED],
+        [*kept, *([] if meta["scale_known"] else [_UNSCALED]), *meta.get("notes", ()), _omitted(summary)],
         {**_facts(meta), **(made or {})},
     )
+
+
+def _omitted(summary: Mapping[str, Any]) -> str:
+    """Say what the model has and leaves out."""
+    if "log_PH3" in summary["parameters"]:
+        return _OMITTED.format(absorbers="seven absorbers (H2O, CH4, CO, CO2, NH3, H2S, PH3)", absent="")
+    return _OMITTED.format(absorbers="six absorbers (H2O, CH4, CO, CO2, NH3, H2S)", absent="PH3, no ")
 
 
 def failed_section(name: str, error: str) -> Section:
