@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kappaflow.cli.config_file import ConfigFile, stated_sigma
 from kappaflow.errors import UserError
 
 __all__ = ["register"]
@@ -20,6 +21,7 @@ run that was killed is continued with --resume. Noise, masks and gain are drawn 
 
 Example: [bold]kappaflow simulate --out train --n 100000 --seed 0[/bold]
 and a held-out set of the same config: [bold]kappaflow simulate --out test --n 2048 --seed 1[/bold]
+the same again, from the config.json it wrote: [bold]kappaflow simulate --config train/config.json --out again[/bold]
 your own line lists, with the spread measured between them:
 [bold]kappaflow opacity build --source POKAZATEL.h5 --species H2O --name pokazatel --out mine.h5[/bold]
 [bold]kappaflow opacity compare mine.h5:H2O/base mine.h5:H2O/pokazatel --out spread[/bold]
@@ -104,6 +106,7 @@ def _report(result: dict[str, Any], as_json: bool) -> None:
 
 def simulate(
     out: Annotated[Path | None, typer.Option(help="Directory of the shards.")] = None,
+    config: ConfigFile = None,
     n: Annotated[int | None, typer.Option(help="Spectra, rounded up to whole shards (default: the preset's).")] = None,
     preset: Annotated[str, typer.Option(help="tiny, laptop or paper.")] = "laptop",
     parameters: Annotated[str, typer.Option(help="paper, or full: wider priors, PH3, structure, slopes.")] = "paper",
@@ -147,7 +150,7 @@ def simulate(
     from kappaflow.simulation.run import Backend, simulate_directory
 
     measured = read_priors(prior or [])
-    config = make_config(
+    settings = make_config(
         preset=preset,
         model="toy" if toy else "forward",
         sequence=sequence,
@@ -155,7 +158,7 @@ def simulate(
         parameters=parameters,
         amplitude=_span(amplitude),
         axes=measured.axes(axes),
-        sigma=measured.sigma,
+        sigma=measured.sigma or stated_sigma(config, opacity),
         pin=_pairs("pin", pin),
         exclude=_pairs("exclude", exclude),
         broadening=tuple(map(_broadening, broadening or ["1,0"])),
@@ -165,7 +168,7 @@ def simulate(
         read_masks(masks, np.linspace(*WINDOW, 200))
     count = preset_named(preset).spectra if n is None else n
     backend = Backend(scheduler if scheduler is not None else workers, partial(load_model, opacity=opacity))
-    result = simulate_directory(out, config, count, seed=seed, resume=resume, backend=backend)
+    result = simulate_directory(out, settings, count, seed=seed, resume=resume, backend=backend)
     if masks is not None:
         result["masks"] = _keep_masks(masks, out)
     return _report(result, as_json)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kappaflow.cli.command_line import need_extra
+from kappaflow.cli.config_file import ConfigFile
 from kappaflow.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ with the same weights. The loss is counted from the prior: 0 is a network that h
 
 Example: [bold]kappaflow train --data train --out marginalized-0 --seed 0 --masks[/bold]
 one more member of the ensemble: [bold]kappaflow train --data train --out marginalized-1 --seed 1 --masks[/bold]
+on the set of a config.json: [bold]kappaflow train --config train/config.json --out marginalized-2 --seed 2[/bold]
 at most 45 minutes: [bold]kappaflow train --data train --out quick --minutes 45[/bold]
 """
 
@@ -52,6 +54,7 @@ def _fit(trainer: Trainer) -> dict[str, Any]:
 def train(
     data: Annotated[Path, typer.Option(help="Directory made by `kappaflow simulate`.")],
     out: Annotated[Path, typer.Option(help="Folder for the network and its training state.")],
+    config: ConfigFile = None,
     seed: Annotated[int, typer.Option(help="Of weights, dropout and withheld flux scales.")] = 0,
     recipe: Annotated[str, typer.Option(help="kappaflow or paper.")] = "kappaflow",
     preset: Annotated[str | None, typer.Option(help="Refuse data that is not of this preset.")] = None,
