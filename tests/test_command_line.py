@@ -64,9 +64,9 @@ def test_two_distances_are_told_of_the_table_that_holds_them(command):
 def test_an_out_that_cannot_be_written_is_refused_at_once(command, tmp_path, name):
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     files = {"retrieve": ["x.txt"], "fit": ["x.txt"]}.get(name, [])
-    began = time.perf_counter()
+    began = time.process_time()
     code, _, error = command(name, *files, "--out", tmp_path / "file" / "deep" / "out")
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert code == 2
     assert "--out" in error
     assert "is a file; expected a folder" in error
