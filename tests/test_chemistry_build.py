@@ -140,7 +140,7 @@ def test_an_unwritable_place_is_one_line_and_exit_code_two(monkeypatch, tmp_path
         main()
     said = capsys.readouterr().err
     assert exit_.value.code == 2
-    assert "cannot be written" in said
+    assert "file is a file; expected a folder" in said
     assert len(said.strip().splitlines()) == 1
 
 

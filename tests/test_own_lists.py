@@ -102,7 +102,7 @@ def test_a_retrieval_uses_the_table_given_and_refuses_another_or_none(folder, tm
             assert "H2O base+alternative+mine" in str(refused.value)
             assert "\n" not in str(refused.value)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())[0]
-    assert load_opacity(folder / "mine.h5").digest in summary["opacity table"]
+    assert load_opacity(folder / "mine.h5").digest in summary["provenance"]["opacity table"]
     predictive = next(check for check in summary["trust"] if check["name"] == "posterior predictive")
     assert predictive["value"] is not None  # computed, with the table that was given
 

@@ -60,7 +60,7 @@ def test_lists_broadening_and_prior_reach_the_recipe(simulate, tmp_path):
     shards = Shards(tmp_path)
     used = {tuple(shards.combinations[i].values()) for i in set(shards.combination)}
     assert used == {("base", "base", "air"), ("exomol", "base", "air")}
-    assert shards.config["config"]["broadening"] == [1.3, -0.15]
+    assert shards.config["config"]["broadening"] == [[1.3, -0.15]]
     assert shards.config["config"]["sequence"] == "sobol"
     assert shards.config["seed"] == 7
 

@@ -292,7 +292,7 @@ def test_the_bytes_do_not_depend_on_the_order(whole):
         ({"amplitude": 2.0}, "amplitude is 1.0 there, 2.0 asked for"),
         ({"perturb": "none"}, 'perturb is "both" there, "none" asked for'),
         ({"pin": (("CH4", "base"),)}, "pin is [] there"),
-        ({"broadening": (1.3, -0.15)}, "broadening is [1.0, 0.0] there, [1.3, -0.15] asked for"),
+        ({"broadening": (1.3, -0.15)}, "broadening is [[1.0, 0.0]] there, [[1.3, -0.15]] asked for"),
     ],
 )
 def test_a_directory_made_with_another_config_is_refused_saying_what_differs(tmp_path, options, words):

@@ -68,7 +68,7 @@ def test_the_smooth_field_moves_the_flux_and_leaves_the_parameters(table, model)
 
 def test_broadening_changes_the_spectra_and_not_the_71_columns(model):
     wide = load_model(make_config(preset="tiny", broadening=(1.30, -0.15)))
-    narrow, broad = simulate(model), simulate(wide)
+    narrow, broad = simulate(model), simulate(wide, broadening=(1.30, -0.15))
     assert np.array_equal(narrow.columns, broad.columns)
     response = np.abs(np.log(broad.flux / narrow.flux)).max(axis=1)
     assert (response > 1e-4).mean() > 0.5
