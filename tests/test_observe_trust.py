@@ -249,7 +249,7 @@ def test_every_warning_and_failure_says_what_to_do():
         (familiarity_check([0.001]), "kappaflow fit"),
         (seed_check(apart), "--model"),
         (edge_check(draws(C_O=(1, 30)), Box()), "quote a limit"),
-        (edge_check(draws(v_sin_i=(1, 30))), "quote limits"),
+        (edge_check(draws(v_sin_i=(1, 30)), Box()), "quote limits"),
         (line_list_share(rng.normal(0, 0.1, 500), rng.normal(9, 1, 500), rng), "quote neither"),
     ]
     for check, action in told:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kappaflow.inference import Posterior
     from kappaflow.model.forward import ForwardModel
     from kappaflow.observe import Spectrum, read_spectrum, resample
-    from kappaflow.refinement import BestFit, fit
+    from kappaflow.refinement import BestFit, Refined, RefineSettings, fit, refine
     from kappaflow.retrieval.result import Retrieval, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever, retrieve
     from kappaflow.simulation import simulate
@@ -25,6 +25,8 @@ _LAZY: dict[str, str] = {
     "BestFit": "kappaflow.refinement",
     "ForwardModel": "kappaflow.model.forward",
     "Posterior": "kappaflow.inference",
+    "RefineSettings": "kappaflow.refinement",
+    "Refined": "kappaflow.refinement",
     "Retrieval": "kappaflow.retrieval.result",
     "RetrievalSettings": "kappaflow.retrieval.result",
     "Retriever": "kappaflow.retrieval.retriever",
@@ -32,6 +34,7 @@ _LAZY: dict[str, str] = {
     "coverage": "kappaflow.calibrate",
     "fit": "kappaflow.refinement",
     "read_spectrum": "kappaflow.observe",
+    "refine": "kappaflow.refinement",
     "resample": "kappaflow.observe",
     "retrieve": "kappaflow.retrieval.retriever",
     "simulate": "kappaflow.simulation",
@@ -44,6 +47,8 @@ __all__ = [
     "BestFit",
     "ForwardModel",
     "Posterior",
+    "RefineSettings",
+    "Refined",
     "Retrieval",
     "RetrievalSettings",
     "Retriever",
@@ -51,6 +56,7 @@ __all__ = [
     "coverage",
     "fit",
     "read_spectrum",
+    "refine",
     "resample",
     "retrieve",
     "simulate",

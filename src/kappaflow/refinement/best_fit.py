@@ -31,6 +31,8 @@ from kappaflow.spectra import Box
 __all__ = ["BestFit", "FitSettings", "Mode", "best_modes", "fit"]
 
 EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
+THREADS = os.cpu_count() or 1
+HOPELESS = 60.0  # nats: a combination of line lists that a full step would leave farther behind goes no further
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,8 @@ def best_modes(
 ) -> tuple[tuple[Mode, ...], tuple[dict[str, Any], ...]]:
     """Climb from the best of `theta` (n, D) in each of `joints` (lists, density); the best mode of each, best first.
 
-    At the end every combination is also started from the best mode of all: a side valley of one is seldom one of all.
+    Every combination is also started from the best mode of all: a side valley of one is seldom one of all. Those that
+    then are far behind it stay where they are.
     """
     easing, together, alone = settings.steps
     first = joints[0][1]
@@ -275,10 +278,12 @@ def best_modes(
     runs = [_Run(i, seed) for i in range(len(joints)) for seed in seeds]
     _advance(joints, runs, together)
     best = [_best(runs, i) for i in range(len(joints))]
-    _advance(joints, best, alone)
     top = max(best, key=lambda run: run.climb.value)
+    _advance(joints, [top], alone)
     again = [_Run(run.choice, Climb(top.climb.z)) for run in best if run is not top]
-    _advance(joints, again, alone)
+    _advance(joints, again, together)
+    near = [max((_best(best, i), _best(again, i)), key=lambda run: run.climb.value) for i in _choices(again)]
+    _advance(joints, [run for run in near if run.climb.foreseen > top.climb.value - HOPELESS], alone)
     modes = [Mode(joints[i][0], _best(best + again, i).climb, joints[i][1]) for i in range(len(joints))]
     records = [_record("eased", joints[0][0], climb) for climb in begun]
     records += [_record("kept", joints[run.choice][0], run.climb) for run in runs]
@@ -288,6 +293,10 @@ def best_modes(
 
 def _best(runs: Sequence[_Run], choice: int) -> _Run:
     return max((run for run in runs if run.choice == choice), key=lambda run: run.climb.value)
+
+
+def _choices(runs: Sequence[_Run]) -> list[int]:
+    return sorted({run.choice for run in runs})
 
 
 def _record(stage: str, lists: Mapping[str, str], climb: Climb) -> dict[str, Any]:
@@ -313,7 +322,7 @@ def _advance(joints: Sequence[tuple[Mapping[str, str], Joint]], runs: Sequence[_
 
 
 def _in_threads(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(function, items))
 
 

@@ -31,6 +31,11 @@ class Climb:
         """Ln density."""
         return -np.inf if self.here is None else self.here.value
 
+    @property
+    def foreseen(self) -> float:
+        """Ln density after a full step, were it quadratic."""
+        return -np.inf if self.here is None else self.here.value + _newton_gain(self.here)
+
 
 def climb(
     expand: Callable[[np.ndarray], list[Expansion]],

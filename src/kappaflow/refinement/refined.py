@@ -1,0 +1,215 @@
+"""`kf.refine`: the exact posterior of one spectrum. The network proposes, the likelihood decides.
+
+The network's draws are where fits begin; the best mode of each combination of line lists is where chains begin
+(`sampling.py`); the combinations are weighed by their evidence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from kappaflow.errors import UserError
+from kappaflow.observe.spectrum import Spectrum
+from kappaflow.parameters import DRAWS
+from kappaflow.randomness import generator
+from kappaflow.refinement.best_fit import THREADS, BestFit, FitSettings, Mode, fit
+from kappaflow.refinement.sampling import Effort, Sampled, sample
+
+__all__ = ["RefineSettings", "Refined", "refine"]
+
+NEGLIGIBLE = 25.0  # nats below the best by Laplace's approximation: a combination that is not sampled
+HEAVY = 0.01  # share from which a combination's convergence matters
+LIMITS = {"pareto_k": 0.7, "r_hat": 1.1, "ess": 100.0}  # Vehtari et al. 2024 for the first
+
+
+@dataclass(frozen=True)
+class RefineSettings:
+    """What is exact and how much is spent on it."""
+
+    opacity: Literal["marginal", "fixed"] = "marginal"  # fixed: the base lists as they are
+    draws: int = DRAWS
+    seed: int = 0
+    fit: FitSettings = FitSettings()
+    effort: Effort = Effort()
+
+    def __post_init__(self) -> None:
+        if self.opacity not in ("marginal", "fixed"):
+            raise UserError(f"opacity: {self.opacity!r}; expected 'marginal' or 'fixed'")
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """Exact draws, and whether to believe that they are.
+
+    Examples
+    --------
+    >>> refined = kf.refine(kf.read_spectrum("x1d.fits"), distance=5.7)  # doctest: +SKIP
+    >>> refined.draws.shape, refined.converged, refined.weights  # doctest: +SKIP
+    """
+
+    names: tuple[str, ...]
+    draws: np.ndarray  # (n, D), equally weighted
+    field: np.ndarray  # (n, K), coefficients
+    f: np.ndarray  # (n,), structure
+    gains: np.ndarray  # (n, 2), factors of the detectors
+    lists: tuple[Mapping[str, str], ...]  # combinations that were sampled
+    combination: np.ndarray  # (n,), which of them made a draw
+    evidence: np.ndarray  # ln, of each
+    sampled: tuple[Sampled, ...]  # of each
+    best: BestFit
+    seconds: float
+
+    @property
+    def weights(self) -> np.ndarray:
+        """How likely each combination of line lists is; those not sampled are less likely than e^-25 of the best."""
+        return np.exp(self.evidence - np.logaddexp.reduce(self.evidence))
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The best fit with each combination, best first."""
+        return self.best.modes
+
+    def _worst(self, name: str) -> float:
+        """Worst diagnostic over the combinations that matter."""
+        heavy = [s for s, w in zip(self.sampled, self.weights, strict=True) if w >= HEAVY]
+        values = [getattr(s, name) for s in heavy]
+        return float(min(values) if name == "ess" else max(values))
+
+    @property
+    def ess(self) -> float:
+        """Effective number of draws."""
+        share = self.weights
+        return float(1 / sum(w**2 / max(s.ess, 1e-9) for s, w in zip(self.sampled, share, strict=True)))
+
+    @property
+    def pareto_k(self) -> float:
+        """Shape of the weights' tail, the worst of the combinations that matter."""
+        return self._worst("pareto_k")
+
+    @property
+    def r_hat(self) -> float:
+        """Of the last walk, likewise."""
+        return self._worst("r_hat")
+
+    @property
+    def shortcomings(self) -> tuple[str, ...]:
+        """What is not as it should be, in words."""
+        found = []
+        if not self.best.mode.climb.converged:
+            found.append("the best fit was still climbing")
+        if not self.pareto_k < LIMITS["pareto_k"]:
+            found.append(f"the weights have a heavy tail (Pareto k {self.pareto_k:.2f})")
+        if not self.r_hat < LIMITS["r_hat"]:
+            found.append(f"chains disagree (R-hat {self.r_hat:.2f})")
+        if not self.ess > LIMITS["ess"]:
+            found.append(f"only {self.ess:.0f} draws are effective")
+        return tuple(found)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the draws may be called exact."""
+        return not self.shortcomings
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.converged:
+            return f"Exact: {self.ess:.0f} effective draws, Pareto k {self.pareto_k:.2f}, R-hat {self.r_hat:.2f}."
+        return f"Not converged: {'; '.join(self.shortcomings)}. Take the network's interval, or more effort."
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data."""
+        rows = zip(self.lists, self.evidence.tolist(), self.weights.tolist(), strict=True)
+        return {
+            "converged": self.converged,
+            "sentence": self.sentence,
+            "ess": self.ess,
+            "pareto_k": self.pareto_k,
+            "r_hat": self.r_hat,
+            "seconds": self.seconds,
+            "chi2_over_n": self.best.chi2 / self.best.n,
+            "combinations": [{"lists": dict(name), "ln_evidence": e, "weight": w} for name, e, w in rows],
+        }
+
+
+def refine(
+    spectrum: Spectrum,
+    *,
+    distance: float | None = None,
+    posterior: Any = "packaged",
+    model: Any = None,
+    settings: RefineSettings = RefineSettings(),  # noqa: B008 (frozen)
+    advance: Callable[[str], None] = lambda _: None,
+) -> Refined:
+    """Sample the exact posterior of `spectrum`.
+
+    Parameters
+    ----------
+    spectrum : as `read_spectrum` gives it
+    distance : in pc; without it, and without one in the file, the flux scale is free and the radius at its prior
+    posterior : networks whose draws are where fits begin; None for starts from the prior
+    model : forward model; that of the networks by default
+    settings : opacities marginalized or fixed, number of draws, seed, effort
+    advance : called with a word whenever a step is done: "fit", and once per round of every combination
+    """
+    began = time.monotonic()
+    fixed = settings.opacity == "fixed"
+    how = replace(settings.fit, field=not fixed, seed=settings.seed)
+    best = fit(spectrum, distance=distance, lists={} if fixed else None, model=model, posterior=posterior, settings=how)
+    advance("fit")
+    top = max(mode.log_evidence for mode in best.modes)
+    modes = [mode for mode in best.modes if mode.log_evidence > top - NEGLIGIBLE]
+
+    def one(i: int) -> Sampled:
+        mode = modes[i]
+        rng = generator("refine", settings.seed, i)
+        z = mode.climb.z
+        return sample(mode.joint, z, mode.covariance, rng, effort=settings.effort, advance=lambda: advance("chains"))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        sampled = tuple(pool.map(one, range(len(modes))))
+    return _combined(best, modes, sampled, settings, began)
+
+
+def _combined(
+    best: BestFit, modes: list[Mode], sampled: tuple[Sampled, ...], settings: RefineSettings, began: float
+) -> Refined:
+    """Resample all combinations together, each with the weight of its evidence."""
+    evidence = np.array([s.log_evidence for s in sampled])
+    ln = np.concatenate([s.weights.ln + e for s, e in zip(sampled, evidence, strict=True)])
+    owner = np.repeat(np.arange(len(sampled)), [len(s.z) for s in sampled])
+    rng = generator("refined draws", settings.seed)
+    edges = np.cumsum(np.exp(ln - np.logaddexp.reduce(ln)))
+    # Systematic resampling: a draw comes as often as its weight says, give or take one.
+    places = np.searchsorted(edges, (np.arange(settings.draws) + rng.random()) / settings.draws * edges[-1])
+    places = rng.permutation(places.clip(0, ln.size - 1))
+    z = np.concatenate([s.z for s in sampled])
+    points = [modes[owner[i]].joint.coordinates.point(z[i]) for i in places]
+    return Refined(
+        best.names,
+        _spread_held(best, np.stack([p.theta for p in points]), rng),
+        np.stack([p.field for p in points]),
+        np.array([p.f for p in points]),
+        np.stack([1 + p.sigma_cal * p.gains for p in points]),
+        tuple(mode.lists for mode in modes),
+        owner[places],
+        evidence,
+        sampled,
+        best,
+        time.monotonic() - began,
+    )
+
+
+def _spread_held(best: BestFit, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Spread parameters that were held over their priors: the data cannot tell them."""
+    box = best.mode.joint.coordinates.box
+    for name, _ in best.mode.joint.coordinates.held:
+        i = box.names.index(name)
+        theta[:, i] = box.low[i] + box.widths[i] * rng.random(len(theta))
+    return theta
