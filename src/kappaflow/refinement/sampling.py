@@ -51,7 +51,7 @@ class Sampled:
     log_evidence: float
     r_hat: float  # of the last walk
     ess: float  # of the weights, times the share of independent draws in the walk
-    rounds: int
+    rounds: int = 0  # of learning
 
     @property
     def pareto_k(self) -> float:
@@ -90,7 +90,7 @@ def sample(
             break
         made = made.joined(_lessons(joint, judged, effort.taught, rng))
         chains = _restarted(chains, flat, w, judged.ln_weight, rng)
-    return _last(joint, density, exact, chains, effort, rng, count)
+    return replace(_last(density, exact, chains, effort, rng), rounds=count)
 
 
 def _flattened(ln_weight: np.ndarray) -> np.ndarray:
@@ -118,15 +118,8 @@ def _restarted(
     return replace(chains.with_covariance(0.5 * covariance + 0.5 * old), at=at)
 
 
-def _last(
-    joint: Joint,
-    density: Nested,
-    exact: Exact,
-    chains: Population,
-    effort: Effort,
-    rng: np.random.Generator,
-    rounds: int,
-) -> Sampled:
+def _last(density: Nested, exact: Exact, chains: Population, effort: Effort, rng: np.random.Generator) -> Sampled:
+    """Walk once more, weigh, and normalize."""
     chains, path, _ = walk(density, chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.last, rng)
     flat = path.reshape(-1, path.shape[2])
@@ -139,6 +132,6 @@ def _last(
     weights = smoothed(judged.ln_weight)
     order = rng.permutation(len(flat))
     evidence = log_normalization(density, flat[order], values.ravel()[order], rng) + weights.ln_mean
-    constants = 0.5 * np.log(2 * np.pi) * (density.outer.smooth.size + joint.data.flux.size)
+    constants = 0.5 * np.log(2 * np.pi) * (density.outer.smooth.size + exact.joint.data.flux.size)
     ess = weights.ess * efficiency(path)
-    return Sampled(judged.z, weights, evidence - constants, split_r_hat(path), ess, rounds)
+    return Sampled(judged.z, weights, evidence - constants, split_r_hat(path), ess)
