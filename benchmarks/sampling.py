@@ -3,8 +3,8 @@
     python benchmarks/sampling.py [--layers 16] [--share 0.2] [--json]
     python benchmarks/sampling.py --cost [--batch 16] [--json]
 
-Noise: the two Sonora Elf Owl atmospheres, base lists summed line by line at 160,000 points in even stretches of the
-window that make up `--share` of it. The flux at a point depends on no other, so a coarser grid is every 2nd to 16th of
+Noise: the two Sonora Elf Owl atmospheres, base lists summed line by line at 160,000 points in even stretches that make
+up `--share` of the detector's range. The flux at a point depends on no other, so a coarser grid is every 2nd to 16th of
 the points; the stretches' edges are left out. Beside the finest grid, each is compared with the one twice finer: what
 the two comparisons differ by tells how much the last one misses.
 
@@ -40,17 +40,18 @@ from kappaflow.tables.opacity import load_opacity
 FINEST = 160_000
 POINTS = (10_000, 20_000, 40_000, 80_000)
 STRETCH = 20.0  # cm-1
+WAVES = (2.87, 5.27)  # um, the detector's ends
 EDGE = 2.8  # cm-1: five standard deviations of the line-spread function at 3484 cm-1, 2.87 um
 TERMS = (12, 10, 8)
 
 
 def stretches(share):
-    """Return the indices of the fine grid that make up `share` of it, one array per stretch of 20 cm-1."""
+    """Return the fine grid and the indices of `share` of what the detector sees, one array per stretch of 20 cm-1."""
     nu = dataclasses.replace(GRID, points=FINEST).nu
-    number = np.floor((nu - nu[0]) / STRETCH).astype(int)
-    phase = np.floor(np.arange(number[-1] + 1) * share)
-    chosen = np.flatnonzero(np.diff(phase, prepend=-1.0) > 0)
-    return nu, [np.flatnonzero(number == i) for i in chosen]
+    first, last = 1e4 / WAVES[1] - EDGE, 1e4 / WAVES[0] + EDGE
+    count = int((last - first) / STRETCH)
+    chosen = np.flatnonzero(np.diff(np.floor(np.arange(count) * share), prepend=-1.0) > 0)
+    return nu, [np.arange(*np.searchsorted(nu, first + STRETCH * np.array([i, i + 1]))) for i in chosen]
 
 
 def fine_flux(path, layers, nu):
@@ -82,7 +83,6 @@ def noise(path, layers, share):
     for part in parts:
         low, high = nu[part[0]] + EDGE, nu[part[-1]] - EDGE
         wave = np.exp(np.arange(np.log(1e4 / high), np.log(1e4 / low), 0.5 / elfowl.POWER))
-        wave = wave[(wave > 2.87) & (wave < 5.27)]
         for points, found in smooth.items():
             step = FINEST // points
             own = part[part % step == 0][::-1]
@@ -156,7 +156,7 @@ def cost(batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--share", type=float, default=0.2, help="of the window; 1 takes five times as long")
+    parser.add_argument("--share", type=float, default=0.2, help="of the range; 1 takes five times as long")
     parser.add_argument("--cost", action="store_true", help="time and memory instead of the noise")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--json", action="store_true")
