@@ -145,7 +145,7 @@ def retrieve(
     --------
     >>> result = kf.retrieve("x1d.fits", distance=5.7)  # doctest: +SKIP
     >>> result.draws.shape, result.verdict  # doctest: +SKIP
-    ((2000, 15), 'warn')
+    ((2000, 17), 'warn')
     """
     spectra = [one for one in source if isinstance(one, Spectrum)]
     if spectra and (len(source) > 1 or hints):
