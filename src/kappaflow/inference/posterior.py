@@ -62,7 +62,7 @@ class Posterior:
     >>> from kappaflow.observe.example import example_spectrum
     >>> posterior = Posterior.load()  # the packaged networks
     >>> posterior.sample(kf.resample(example_spectrum(), posterior.wavelength), n=20).shape
-    (20, 15)
+    (20, 17)
     """
 
     def __init__(self, members: Sequence[Checkpoint]) -> None:
