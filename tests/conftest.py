@@ -65,10 +65,10 @@ def run(networks, monkeypatch, tmp_path):
 
     monkeypatch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: MODEL)
 
-    def call(*words, control=True):
+    def call(*words, control=True, refine=False):
         models = ["--model", str(networks / "m0"), "--model", str(networks / "m1")]
         models += ["--control", str(networks / "c0")] if control else []
-        common = [*models, "--draws", "300", "--out", str(tmp_path / "out")]
+        common = [*models, "--draws", "300", "--out", str(tmp_path / "out"), *([] if refine else ["--amortized"])]
         return CliRunner().invoke(app, ["retrieve", *map(str, words), *common])
 
     return call

@@ -24,7 +24,7 @@ from kappaflow.retrieval.pipeline import predict, retrieve_spectrum
 from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation.toy import ToyModel
 
-SETTINGS = RetrievalSettings(draws=300, predicted=220)
+SETTINGS = RetrievalSettings(draws=300, predicted=220, amortized=True)
 
 
 def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(networks):
@@ -44,7 +44,7 @@ def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(ne
         "prior edge",
         "faint pixels",
         "learned",
-        "line-list share",
+        "line-list share, networks' guess",
     ]
     verdicts = dict(zip(names, (check.verdict for check in result.checks), strict=True))
     assert verdicts["SNR"] == verdicts["covered fraction"] == verdicts["embedding distance"] == "pass"
@@ -164,7 +164,7 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
     """`kf.retrieve` on a file: the command's numbers, the command's files, and ArviZ without a file between."""
     path = write_text(tmp_path / "one.txt", observed()[1])
     assert run(path, "--distance", "20").exit_code == 0
-    settings = RetrievalSettings(draws=300)
+    settings = RetrievalSettings(draws=300, amortized=True)
     pair = [networks / "m0", networks / "m1"]
     models = {"model": kf.Retriever.load(pair, networks / "c0", settings=settings)}
     result = kf.retrieve(path, distance=20.0, **models)
@@ -197,7 +197,7 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
 
 def test_draws_are_as_many_as_asked_where_networks_do_not_divide_them(networks):
     _, spectrum = observed()
-    result = retrieve_spectrum(spectrum, posteriors(networks)[0], settings=RetrievalSettings(draws=301))
+    result = retrieve_spectrum(spectrum, posteriors(networks)[0], settings=RetrievalSettings(draws=301, amortized=True))
     assert result.members.shape == (2, 151, 15)
     assert result.draws.shape == (301, 15)
     np.testing.assert_array_equal(result.draws, posteriors(networks)[0].sample(result.spectrum, n=301))

@@ -104,7 +104,7 @@ def test_the_share_of_line_lists_is_right_and_its_interval_holds_the_truth():
         assert check.verdict == "pass"
         assert check.value == pytest.approx(0.75, abs=0.09)
     assert 24 <= held <= 30
-    assert "times the fixed-opacity one" in check.sentence
+    assert "times the control's" in check.sentence
 
 
 def test_no_difference_is_no_share_and_a_wider_control_is_suspicious():

@@ -90,7 +90,17 @@ def test_it_is_judged_on_spectra_of_the_same_table_and_on_no_other(folder, tmp_p
 
 def test_a_retrieval_uses_the_table_given_and_refuses_another_or_none(folder, tmp_path):
     with example_path() as example:
-        command = ["retrieve", example, "--model", folder / "network", "--draws", "300", "--out", tmp_path / "out"]
+        command = [
+            "retrieve",
+            example,
+            "--model",
+            folder / "network",
+            "--draws",
+            "300",
+            "--out",
+            tmp_path / "out",
+            "--amortized",
+        ]
         shutil.copy(folder / "mine.h5", tmp_path / "renamed.h5")  # a name is nothing, the digest decides
         kappaflow(*command, "--opacity", tmp_path / "renamed.h5")
         for wrong in ([], ["--opacity", folder / "small.h5"]):

@@ -164,7 +164,7 @@ def test_an_uncertain_distance_widens_the_radius_and_nothing_else(networks, monk
     from retrieval_toy import MODEL
 
     monkeypatch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: MODEL)
-    settings = RetrievalSettings(draws=20_000, predicted=100)
+    settings = RetrievalSettings(draws=20_000, predicted=100, amortized=True)
     ours = kf.Retriever.load([networks / "m0"], [networks / "c0"], settings=settings)
     _, spectrum = observed()
     sharp, vague = (kf.retrieve(spectrum, distance=d, model=ours) for d in (10.0, (10.0, 2.0)))

@@ -1,4 +1,7 @@
-"""One progress bar for every long command: what, how far, rate, time left; on stderr, silent off a terminal."""
+"""One progress bar for every long command: what, how far, rate, time left; on stderr, silent off a terminal.
+
+Where one is shown already, what begins inside it is a second line below it, for as long as it lasts.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 __all__ = ["progress"]
@@ -23,9 +35,23 @@ class _Rate(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.1f} {unit}/s", style="cyan")
 
 
+_shown: list[Progress] = []  # the bars on the screen, at most one
+
+
 @contextmanager
 def progress(what: str, total: int, *, unit: str = "it", done: int = 0) -> Iterator[Callable[..., None]]:
-    """Show a bar while the body runs; the yielded `advance(steps=1, note="")` moves it."""
+    """Show a bar while the body runs; the yielded `advance(steps=1, note="")` moves it.
+
+    More steps than `total` make it longer.
+    """
+    if _shown:
+        bar = _shown[-1]
+        task = bar.add_task(what, total=total, completed=done, unit=unit, note="")
+        try:
+            yield _mover(bar, task)
+        finally:
+            bar.remove_task(task)
+        return
     console = Console(file=sys.stderr)
     columns = (
         TextColumn("{task.description}"),
@@ -37,8 +63,18 @@ def progress(what: str, total: int, *, unit: str = "it", done: int = 0) -> Itera
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total, completed=done, unit=unit, note="")
+        _shown.append(bar)
+        try:
+            yield _mover(bar, task)
+        finally:
+            _shown.remove(bar)
 
-        def advance(steps: int = 1, note: str = "") -> None:
-            bar.update(task, advance=steps, note=note)
 
-        yield advance
+def _mover(bar: Progress, task: TaskID) -> Callable[..., None]:
+    def advance(steps: int = 1, note: str = "") -> None:
+        row = next(t for t in bar.tasks if t.id == task)
+        if row.total is not None and row.completed + steps > row.total:
+            bar.update(task, total=row.completed + steps)
+        bar.update(task, advance=steps, note=note)
+
+    return advance

@@ -40,16 +40,17 @@ def demo(
     """
     from kappaflow.cli.retrieve_command import say_outcomes
     from kappaflow.evaluate.scoring import score_fresh
+    from kappaflow.inference.posterior import Posterior, packaged
     from kappaflow.observe.example import example_path
     from kappaflow.observe.targets import Target
     from kappaflow.retrieval.catalogue import retrieve_files
-    from kappaflow.retrieval.result import Failed
+    from kappaflow.retrieval.result import Failed, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever
 
-    retriever = Retriever.load()
-    networks = {"control": retriever.control, "marginalized": retriever.posterior}
+    retriever = Retriever.load(settings=RetrievalSettings(amortized=True))
+    networks = {"control": Posterior.load(*packaged("control")), "marginalized": retriever.posterior}
     _say(as_json, f"1. {n} spectra with perturbed opacities, seen by networks that were never shown them")
-    rows = score_fresh({kind: found for kind, found in networks.items() if found}, out / SPECTRA, n, seed=SEED)
+    rows = score_fresh(networks, out / SPECTRA, n, seed=SEED)
     if not as_json:
         _print(rows)
     _say(as_json, "2. A real spectrum: Wolf 1130C, JWST/NIRSpec G395H (Burgasser et al. 2025)")

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,17 +24,21 @@ __all__ = ["register", "say_outcomes"]
 
 HELP = """From telescope files to posteriors that say how far to trust them.
 
+The networks propose, the likelihood decides: their draws are refined to exact ones, line lists marginalized;
+--amortized gives the networks alone, in seconds. A refinement that has not converged is never the result.
+
 FILE is a JWST x1d or c1d product, an ECSV, a CSV or plain columns (wavelength, flux, error). Each is an object of its
 own, unless --merge. Writes into --out, for each object: posterior.nc (ArviZ), summary.json, summary.csv, figures; and
 for all objects in that folder: report.html, summary.json, summary.csv. A file that cannot be read is reported, does not
 stop the others and leaves an earlier result as it was; the exit code is then 2.
 
 Example: [bold]kappaflow retrieve jw01189_x1d.fits --distance 5.7[/bold]
+a quick look: [bold]kappaflow retrieve jw01189_x1d.fits --distance 5.7 --amortized[/bold]
 many objects, each with its distance: [bold]kappaflow retrieve --targets targets.csv[/bold] (columns file, name,
 distance, distance_error, offset; any may be absent; files relative to the table, two of one object joined by " + ")
 two detectors of one object: [bold]kappaflow retrieve nrs1_x1d.fits nrs2_x1d.fits --merge[/bold]
 a table without units: [bold]kappaflow retrieve wolf.csv --flux-unit erg/s/cm2/um[/bold]
-your own networks, pooled: [bold]kappaflow retrieve x1d.fits --model m0 --model m1 --control c0[/bold]
+your own networks, pooled: [bold]kappaflow retrieve x1d.fits --model m0 --model m1[/bold]
 trained with your own line lists: [bold]kappaflow retrieve x1d.fits --model m0 --opacity mine.h5[/bold]
 """
 
@@ -46,9 +50,19 @@ def say_outcomes(outcomes: Sequence[Retrieval | Failed], report: Path | None) ->
             print(f"kappaflow: {row['error']}", file=sys.stderr)
         else:
             span = f"{row['C_O_q50']:.2f} (68 %: {row['C_O_q16']:.2f} to {row['C_O_q84']:.2f})"
-            print(f"{row['name']}: C/O {span}, SNR {row['snr']:.0f}, trust: {row['verdict']}")
+            whose = "refined" if row["source"] == "refined" else "networks alone"
+            print(f"{row['name']}: C/O {span}, {whose}, SNR {row['snr']:.0f}, trust: {row['verdict']}")
+            _say_beside(row)
     if report is not None:
         print(report)
+
+
+def _say_beside(row: dict[str, Any]) -> None:
+    """Print what networks and one line list say, where the result is neither."""
+    for kind, name in (("network", "networks"), ("one_list", "one line list")):
+        if f"{kind}_C_O_q50" in row:
+            low, middle, high = (row[f"{kind}_C_O_{q}"] for q in ("q16", "q50", "q84"))
+            print(f"  {name}: {middle:.2f} ({low:.2f} to {high:.2f})")
 
 
 def _targets(files: list[Path], table: Path | None, distance: Distance | None, merge: bool) -> list[Target]:
@@ -75,7 +89,7 @@ def retrieve(
         list[Path] | None, typer.Option(help="Trained network; several are pooled. Default: the packaged ones.")
     ] = None,
     control: Annotated[
-        list[Path] | None, typer.Option(help="Network trained with fixed opacities, to compare.")
+        list[Path] | None, typer.Option(help="Network trained with fixed opacities, drawn beside the others.")
     ] = None,
     opacity: Annotated[
         Path | None, typer.Option(help="Opacity table the networks were trained with. Default: the packaged one.")
@@ -86,6 +100,9 @@ def retrieve(
         Path | None, typer.Option(help="CSV or ECSV: file, name, distance, distance_error, offset of each object.")
     ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="All FILEs are one object (NRS1 and NRS2, dithers).")] = False,
+    amortized: Annotated[
+        bool, typer.Option("--amortized", help="The networks alone: seconds, and wider than the data allow.")
+    ] = False,
     draws: Annotated[int, typer.Option(min=100, max=1_000_000, help="Posterior draws, over all networks.")] = DRAWS,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     wavelength_unit: Annotated[
@@ -121,7 +138,7 @@ def retrieve(
     from kappaflow.retrieval.result import Failed, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever
 
-    settings = RetrievalSettings(draws=draws, seed=seed)
+    settings = RetrievalSettings(draws=draws, seed=seed, amortized=amortized)
     retriever = Retriever.load(model or (), control or (), opacity=opacity, settings=settings)
     command = shlex.join(["kappaflow", *sys.argv[1:]])
     outcomes, report = retrieve_files(retriever, chosen, out, command=command, **hints)

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 MARGINALIZED, CONTROL, PUBLISHED = PALETTE[0], PALETTE[1], PALETTE[5]
+_COLOURS = {"refined": MARGINALIZED, "one line list": CONTROL, "networks": PALETTE[2], "control networks": PALETTE[3]}
 _CO = NAMED["C_O"]
 
 
@@ -184,7 +185,7 @@ def corner(draws: Mapping[str, np.ndarray], box: Box, names: Sequence[str] | Non
     figure.subplots_adjust(left=edge, right=1 - 0.15 / size, bottom=edge, top=1 - 0.15 / size, wspace=0.06, hspace=0.06)
     columns = [INDEX[name] for name in names]
     ranges = [_range([d[:, c] for d in draws.values()], (box.low[c], box.high[c])) for c in columns]
-    colours = dict(zip(labels, (MARGINALIZED, CONTROL), strict=False))
+    colours = {label: _colour(label, i) for i, label in enumerate(labels)}
     for row in range(k):
         for column in range(k):
             axes = panels[row, column]
@@ -260,24 +261,34 @@ def _labelled(name: str) -> str:
     return f"{p.label} ({unit})" if unit and not unit.startswith("dex") else p.label
 
 
-@style()
-def c_to_o(draws: Mapping[str, np.ndarray], *, published: tuple[str, float, float] | None = None) -> Figure:
-    """C/O of control beside marginalized: `draws` maps label -> (n,), densities above, 68 and 90 % intervals below.
+def _colour(label: str, place: int) -> str:
+    """Return the colour of what is so called, or of its place."""
+    return _COLOURS.get(label, PALETTE[place % len(PALETTE)])
 
+
+@style()
+def c_to_o(
+    draws: Mapping[str, np.ndarray],
+    *,
+    prior: tuple[float, float] = (_CO.low, _CO.high),
+    published: tuple[str, float, float] | None = None,
+) -> Figure:
+    """C/O by several methods: `draws` maps label -> (n,); densities above, 68 and 90 % intervals and `prior` below.
+
+    Every density is drawn to the same height: an interval ten times narrower would hide the others.
     `published` is (label, value, error), drawn as a band.
     """
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
-    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.1])
-    grid = np.linspace(_CO.low, _CO.high, 141)
+    figure = Figure(figsize=(7, 2.9 + 0.28 * len(draws)), layout="constrained")
+    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 0.35 * (len(draws) + 1)])
     for i, (label, values) in enumerate(draws.items()):
-        colour = (MARGINALIZED, CONTROL)[i % 2]
-        density = gaussian_filter1d(np.histogram(values, grid, density=True)[0], 1.5, mode="nearest")
-        centres = (grid[1:] + grid[:-1]) / 2
+        colour = _colour(label, i)
+        centres, density = _peaked(values, prior)
         top.fill_between(centres, density, color=colour, alpha=0.2, lw=0)
         top.plot(centres, density, color=colour, lw=1.4, label=label)
         _interval(below, values, -float(i), colour)
-    below.set_yticks([-float(i) for i in range(len(draws))], list(draws))
-    below.set_ylim(-len(draws) + 0.4, 0.6)
+    _interval(below, np.linspace(*prior, 2001), -float(len(draws)), QUIET)
+    below.set_yticks([-float(i) for i in range(len(draws) + 1)], [*draws, "prior"])
+    below.set_ylim(-len(draws) - 0.6, 0.6)
     if published is not None:
         label, value, error = published
         for axes in (top, below):
@@ -285,14 +296,23 @@ def c_to_o(draws: Mapping[str, np.ndarray], *, published: tuple[str, float, floa
                 value - max(error, 0.004), value + max(error, 0.004), color=PUBLISHED, alpha=0.6, lw=0, zorder=0
             )
         top.plot([], [], color=PUBLISHED, lw=6, alpha=0.6, label=label)
-    top.set_ylabel("density")
-    top.set_ylim(bottom=0)
+    top.set_ylabel("density / its maximum")
+    top.set_ylim(0, 1.1)
     top.set_yticks([])
     top.legend()
     below.set_xlabel("C/O (bulk elemental)")
-    below.set_xlim(_CO.low, _CO.high)
+    below.set_xlim(*prior)
     top.spines["left"].set_visible(False)
     return figure
+
+
+def _peaked(values: np.ndarray, prior: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return a density of draws `values` (n,) in `prior`, on a grid as fine as they need, with the maximum 1."""
+    low, high = np.quantile(values, [0.16, 0.84])
+    bins = int(np.clip(np.ptp(prior) / max(0.12 * (high - low), 1e-4), 60, 3000))
+    counts, edges = np.histogram(values, bins, range=prior)
+    density = gaussian_filter1d(counts.astype(float), 1.5, mode="nearest")
+    return (edges[1:] + edges[:-1]) / 2, density / max(density.max(), 1e-300)
 
 
 def _interval(axes: Axes, values: np.ndarray, at: float, colour: str) -> None:
@@ -304,17 +324,21 @@ def _interval(axes: Axes, values: np.ndarray, at: float, colour: str) -> None:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """One object in the C/O-against-SNR figure: quantiles are the 5, 16, 50, 84 and 95 % of C/O."""
+    """One object in the C/O-against-SNR figure: quantiles are the 5, 16, 50, 84 and 95 % of C/O.
+
+    `control` is what is drawn beside it, by the name `beside`.
+    """
 
     name: str
     snr: float
     marginalized: Sequence[float]
     control: Sequence[float] | None = None
+    beside: str = "control"
 
 
 @style()
 def c_to_o_against_snr(objects: Sequence[Retrieved], *, published: tuple[str, float, float] | None = None) -> Figure:
-    """C/O of many objects in order of SNR, marginalized beside control; below the trained SNR they are grey."""
+    """C/O of many objects in order of SNR, beside control or networks; below the trained SNR they are grey."""
     ordered = sorted(objects, key=lambda o: o.snr)
     figure = Figure(figsize=(max(6.0, 2.2 + 0.62 * len(ordered)), 4.8), layout="constrained")
     axes = figure.subplots()
@@ -329,14 +353,14 @@ def c_to_o_against_snr(objects: Sequence[Retrieved], *, published: tuple[str, fl
             axes, i - (0.12 if item.control is not None else 0.0), item.marginalized, MARGINALIZED if inside else QUIET
         )
         if item.control is not None:
-            _bar(axes, i + 0.14, item.control, CONTROL if inside else "#c9cfd4")
+            _bar(axes, i + 0.14, item.control, _colour(item.beside, 1) if inside else "#c9cfd4")
     outside = sum(o.snr < SNR.low for o in ordered)
     if 0 < outside:
         axes.axvline(outside - 0.5, color=INK, ls="--", lw=0.9)
         axes.text(outside - 0.45, _CO.high, f" SNR ≥ {SNR.low:g}", va="top", fontsize=8, color=INK)
-    for label, colour in (("marginalized", MARGINALIZED), ("control", CONTROL)):
-        if label == "marginalized" or any(o.control is not None for o in ordered):
-            axes.plot([], [], "o-", color=colour, label=label)
+    beside = dict.fromkeys(o.beside for o in ordered if o.control is not None)
+    for label, colour in (("marginalized", MARGINALIZED), *((label, _colour(label, 1)) for label in beside)):
+        axes.plot([], [], "o-", color=colour, label=label)
     axes.set_xticks(
         range(len(ordered)), [f"{o.name}\nSNR {o.snr:.0f}" for o in ordered], rotation=45, ha="right", fontsize=8
     )

@@ -16,36 +16,21 @@ from typing import Any
 import numpy as np
 
 from kappaflow.constants import LN10
-from kappaflow.errors import UserError
 from kappaflow.instrument import on_nrs2
-from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates, Point
-from kappaflow.refinement.likelihood import TOGETHER, Joint, ListedModel, Observation
+from kappaflow.refinement.likelihood import TOGETHER, Joint
+from kappaflow.refinement.posing import FitSettings, Posed, posed
 from kappaflow.refinement.residuals import BandResidual, band_residuals, smooth_and_fine
-from kappaflow.refinement.starts import SCREEN, candidates, screened
-from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
-from kappaflow.spectra import Box
+from kappaflow.refinement.starts import SCREEN, screened
 
-__all__ = ["BestFit", "FitSettings", "Mode", "best_modes", "fit"]
+__all__ = ["STAGES", "BestFit", "FitSettings", "Mode", "best_modes", "fit", "solved"]
 
 EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
+STAGES = 5  # after which `advance` is called
 THREADS = os.cpu_count() or 1
 HOPELESS = 60.0  # nats: a combination of line lists that a full step would leave farther behind goes no further
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """What is free, from how many starts, and the seed of those."""
-
-    field: bool = True  # the opacity field; otherwise the lists are taken as they are
-    structure: bool = True  # f of s^2 = sigma^2 + (f F)^2; otherwise 0
-    starts: int = 8
-    screened: int = 64  # draws among which they are chosen
-    kept: int = 2  # starts that go on, with every combination of line lists
-    steps: tuple[int, int, int] = (6, 10, 50)  # per easing, with every combination, and of the best at most
-    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,44 +199,14 @@ def fit(
     >>> best = kf.fit(kf.read_spectrum("x1d.fits"), distance=5.71)  # doctest: +SKIP
     >>> best.chi2 / best.n, best.theta[5], best.errors[5]  # doctest: +SKIP
     """
-    networks, forward = _defaults(posterior, model)
-    told = spectrum.meta.get("distance_pc")
-    distance = distance if distance is not None else float(told) if isinstance(told, int | float) else None
-    data = on_pixels(spectrum, forward.wavelength, distance)
-    table = coefficient_sigma(sigma_table((), forward.parameters))
-    sigma = table.ravel() if settings.field else np.zeros(table.size)
-    box = Box.of(forward.parameters)
-    radius = box.names.index("R")
-    free = not data.meta["scale_known"]
-    # The radius is a factor like the scale, and nothing else: it stays in the middle of its prior.
-    held = (("R", float(np.mean([box.low[radius], box.high[radius]]))),) if free else ()
-    coordinates = Coordinates(box, sigma, settings.structure, free, held=held)
-    choices = [dict(lists)] if lists is not None else [dict(c) for c in combinations(forward.names, SWAPPED)]
-    observed = Observation.of(data)
-    joints = [
-        (choice, Joint(observed, ListedModel(forward, tuple(forward.list_indices(choice).tolist())), coordinates))
-        for choice in choices
-    ]
-    theta = candidates(data, box, networks, n=settings.screened, seed=settings.seed)
-    modes, starts = best_modes(joints, theta, settings)
-    return BestFit(data, box.names, forward.parameters.species, modes, starts)
+    problem = posed(spectrum, distance=distance, lists=lists, model=model, posterior=posterior, settings=settings)
+    return solved(problem, settings)
 
 
-def _defaults(posterior: Any, model: Any) -> tuple[Any, Any]:
-    """Networks, or None, and the forward model on their pixels."""
-    if isinstance(posterior, str):
-        from kappaflow.inference import Posterior
-
-        if posterior != "packaged":
-            raise UserError(f"posterior: {posterior!r}; expected `kappaflow.Posterior`, 'packaged' or None")
-        posterior = Posterior.load()
-    if model is None:
-        from kappaflow.model.forward import ForwardModel
-
-        card = None if posterior is None else posterior.members[0].card
-        preset, parameters = ("laptop", "full") if card is None else (card.preset, card.parameters)
-        model = ForwardModel.load(preset, parameters=parameters)
-    return posterior, model
+def solved(problem: Posed, settings: FitSettings, advance: Callable[[str], None] = lambda _: None) -> BestFit:
+    """Fit; `advance` is called with a word after each of `STAGES` stages."""
+    modes, starts = best_modes(problem.joints, problem.theta, settings, advance)
+    return BestFit(problem.spectrum, problem.names, problem.species, modes, starts)
 
 
 @dataclass(eq=False)
@@ -263,7 +218,10 @@ class _Run:
 
 
 def best_modes(
-    joints: Sequence[tuple[Mapping[str, str], Joint]], theta: np.ndarray, settings: FitSettings
+    joints: Sequence[tuple[Mapping[str, str], Joint]],
+    theta: np.ndarray,
+    settings: FitSettings,
+    advance: Callable[[str], None] = lambda _: None,
 ) -> tuple[tuple[Mode, ...], tuple[dict[str, Any], ...]]:
     """Climb from the best of `theta` (n, D) in each of `joints` (lists, density); the best mode of each, best first.
 
@@ -272,18 +230,24 @@ def best_modes(
     """
     easing, together, alone = settings.steps
     first = joints[0][1]
-    begun = _eased(first, screened(first, theta, settings.starts), easing)
+    chosen = screened(first, theta, settings.starts)
+    advance("screened")
+    begun = _eased(first, chosen, easing)
+    advance("eased")
     begun.sort(key=lambda c: -c.value)
     seeds = [_restarted(first.coordinates, c) for c in begun[: settings.kept]]
     runs = [_Run(i, seed) for i in range(len(joints)) for seed in seeds]
     _advance(joints, runs, together)
+    advance("line lists")
     best = [_best(runs, i) for i in range(len(joints))]
     top = max(best, key=lambda run: run.climb.value)
     _advance(joints, [top], alone)
+    advance("best")
     again = [_Run(run.choice, Climb(top.climb.z)) for run in best if run is not top]
     _advance(joints, again, together)
     near = [max((_best(best, i), _best(again, i)), key=lambda run: run.climb.value) for i in _choices(again)]
     _advance(joints, [run for run in near if run.climb.foreseen > top.climb.value - HOPELESS], alone)
+    advance("fit")
     modes = [Mode(joints[i][0], _best(best + again, i).climb, joints[i][1]) for i in range(len(joints))]
     records = [_record("eased", joints[0][0], climb) for climb in begun]
     records += [_record("kept", joints[run.choice][0], run.climb) for run in runs]

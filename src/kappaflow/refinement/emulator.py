@@ -124,6 +124,29 @@ class Emulator:
         slope -= np.matmul(np.moveaxis(apart[:, :g], 1, 2), np.moveaxis(tilts, 0, 1))
         return value, self.linear + np.matmul(self.turn.T / LENGTH, slope)
 
+    def bending(self, inputs: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Gradient (b, inputs) of sum_kr weight_kr d F_r / d input_k, of `inputs` and `weight` (b, inputs, r) held.
+
+        Only the process bends: with y the active directions over its length and e = y - node, its second derivatives
+        are near [(e e' - 1) v - e s' - s e'], s the weights of slopes and v those of values plus e s.
+        """
+        turn = self.turn / LENGTH
+        apart = ((inputs - self.centre) @ turn.T)[:, None] - self.nodes  # (b, m, a)
+        near = np.exp(-0.5 * (apart**2).sum(axis=-1))
+        along = np.matmul(turn, weight)  # (b, a, r)
+        g = len(self.of_slope)
+        early = np.moveaxis(apart[:, :g], 1, 0)  # (g, b, a)
+        both = np.matmul(self.of_value, np.swapaxes(along, 1, 2))  # (b, m, a)
+        tilts = np.matmul(early, self.of_slope)  # (g, b, r)
+        both[:, :g] += np.matmul(np.moveaxis(tilts, 0, 1), np.swapaxes(along, 1, 2))
+        out = (near * (apart * both).sum(axis=-1))[..., None] * apart - near[..., None] * both
+        # Terms with one slope: e s' and s e'.
+        mixed = np.matmul(apart[:, :g], along)  # (b, g, r)
+        crossed = np.matmul(np.moveaxis(mixed, 1, 0), np.swapaxes(self.of_slope, 1, 2))  # (g, b, a)
+        plain = along.reshape(len(along), -1) @ self.of_slope.reshape(g, -1).T  # (b, g)
+        out[:, :g] -= near[:, :g, None] * (np.moveaxis(crossed, 0, 1) + plain[..., None] * apart[:, :g])
+        return out.sum(axis=1) @ turn
+
 
 def _directions(moved: np.ndarray, detector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Orthonormal directions (n, r) that hold the rows of `moved` (m, n), of one detector each, and which (r,)."""

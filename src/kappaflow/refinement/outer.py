@@ -97,23 +97,30 @@ class Outer:
             return np.ones((len(w), detector.size)), sign
         return np.exp(w[:, -2:-1] + w[:, -1:] * sign), sign
 
-    def prior(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ln prior density (b,) of w, that of smooth parameters without its constant, and its gradient."""
+    def prior(self, w: np.ndarray, soft: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Ln prior density (b,) of w, that of smooth parameters without its constant, and its gradient.
+
+        The density of D has a peak at 0, of all small sigma_cal together, which no step can follow: in the gradient it
+        is blurred by `soft`.
+        """
         u = w[:, : self.smooth.size]
         value, gradient = -0.5 * (u**2).sum(axis=1), -w.copy()
         if self.bright:
-            ln_share = self._shares(w[:, -1])
+            ln_share = self._shares(w[:, -1], self.sigma)
             both = np.logaddexp.reduce(ln_share, axis=1)
             value = value + both
-            gradient[:, -1] = -w[:, -1] * (np.exp(ln_share - both[:, None]) / (2 * self.sigma**2)).sum(axis=1)
+            blurred = np.hypot(self.sigma, soft)
+            ln_share = self._shares(w[:, -1], blurred)
+            share = np.exp(ln_share - np.logaddexp.reduce(ln_share, axis=1, keepdims=True))
+            gradient[:, -1] = -w[:, -1] * (share / (2 * blurred**2)).sum(axis=1)
             ln_level, gradient[:, -2] = self._level(w[:, -2])
             value = value + ln_level
         return value, gradient
 
-    def _shares(self, difference: np.ndarray) -> np.ndarray:
-        """Ln density (b, nodes) of D with each sigma_cal: normal, 2 sigma^2."""
+    def _shares(self, difference: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        """Ln density (b, nodes) of D with each sigma_cal, `sigma` (nodes,): normal, 2 sigma^2."""
         d = difference[:, None]
-        return self.ln_sigma - 0.25 * d**2 / self.sigma**2 - 0.5 * np.log(4 * np.pi * self.sigma**2)
+        return self.ln_sigma - 0.25 * d**2 / sigma**2 - 0.5 * np.log(4 * np.pi * sigma**2)
 
     def _level(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ln density of L and its slope: flat in R with soft ends; flat where the scale is free."""
@@ -133,7 +140,7 @@ class Outer:
         if not self.bright:
             return Completed(z, np.zeros((len(z), 2)), np.zeros(len(z)))
         level, difference = w[:, -2], w[:, -1]
-        ln_share = self._shares(difference)
+        ln_share = self._shares(difference, self.sigma)
         ln_share = ln_share - np.logaddexp.reduce(ln_share, axis=1, keepdims=True)
         node = (rng.random((len(w), 1)) > np.cumsum(np.exp(ln_share), axis=1)).sum(axis=1).clip(0, self.sigma.size - 1)
         spread = self.sigma / np.sqrt(2)  # of ln R^2 about L

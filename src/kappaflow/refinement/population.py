@@ -11,7 +11,8 @@ __all__ = ["Population", "efficiency", "log_normalization", "split_r_hat", "walk
 
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 WANTED = 0.8  # share of trajectories that are accepted, to which the step is tuned
-LONGEST = 6  # steps of a trajectory
+REACH = (0.9, 2.2)  # of a trajectory, in standard deviations: a quarter of a turn, 1.57, forgets where it began
+LONGEST = 16  # steps of one
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,8 @@ def walk(
     for i in range(n):
         momentum = rng.standard_normal(at.shape)
         before = value - 0.5 * (momentum**2).sum(axis=1)
-        length, size = int(rng.integers(LONGEST // 2, LONGEST + 1)), step * rng.uniform(0.7, 1.0)
+        size = step * rng.uniform(0.7, 1.0)
+        length = int(np.clip(np.ceil(rng.uniform(*REACH) / size), 1, LONGEST))
         there, pull = at, force
         momentum = momentum + 0.5 * size * (pull @ root)
         for j in range(length):

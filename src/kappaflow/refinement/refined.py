@@ -18,14 +18,14 @@ from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS
 from kappaflow.randomness import generator
-from kappaflow.refinement.best_fit import THREADS, BestFit, FitSettings, Mode, fit
-from kappaflow.refinement.sampling import Effort, Sampled, sample
+from kappaflow.refinement.best_fit import STAGES, THREADS, BestFit, Mode, solved
+from kappaflow.refinement.posing import FitSettings, posed
+from kappaflow.refinement.sampling import LIMITS, Effort, Sampled, sample
 
 __all__ = ["RefineSettings", "Refined", "refine"]
 
 NEGLIGIBLE = 25.0  # nats below the best by Laplace's approximation: a combination that is not sampled
 HEAVY = 0.01  # share from which a combination's convergence matters
-LIMITS = {"pareto_k": 0.7, "r_hat": 1.1, "ess": 100.0}  # Vehtari et al. 2024 for the first
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class RefineSettings:
     seed: int = 0
     fit: FitSettings = FitSettings()
     effort: Effort = Effort()
+
+    @property
+    def steps(self) -> int:
+        """How often `advance` of `refine` is called at least."""
+        return STAGES + self.effort.rounds[0]
 
     def __post_init__(self) -> None:
         if self.opacity not in ("marginal", "fixed"):
@@ -156,13 +161,14 @@ def refine(
     posterior : networks whose draws are where fits begin; None for starts from the prior
     model : forward model; that of the networks by default
     settings : opacities marginalized or fixed, number of draws, seed, effort
-    advance : called with a word whenever a step is done: "fit", and once per round of every combination
+    advance : called with a word whenever a step is done: after every stage of the fit and every round of chains
     """
     began = time.monotonic()
     fixed = settings.opacity == "fixed"
     how = replace(settings.fit, field=not fixed, seed=settings.seed)
-    best = fit(spectrum, distance=distance, lists={} if fixed else None, model=model, posterior=posterior, settings=how)
-    advance("fit")
+    lists = {} if fixed else None
+    problem = posed(spectrum, distance=distance, lists=lists, model=model, posterior=posterior, settings=how)
+    best = solved(problem, how, advance)
     top = max(mode.log_evidence for mode in best.modes)
     modes = [mode for mode in best.modes if mode.log_evidence > top - NEGLIGIBLE]
 

@@ -15,16 +15,20 @@ import numpy as np
 from kappaflow.refinement.emulator import Design, Emulator, design
 from kappaflow.refinement.importance import Exact, Judged, Weights, smoothed
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.nested import Nested
+from kappaflow.refinement.nested import Fence, Nested
 from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
 
 __all__ = ["Effort", "Sampled", "sample"]
 
+LIMITS = {"pareto_k": 0.7, "r_hat": 1.1, "ess": 100.0}  # Vehtari et al. 2024 for the first
 FIRST = 16  # points of the first design
 NEAR = 0.5  # how far from the mode they are drawn, in Laplace's standard deviations
 FLATTENED = 8.0  # ln weights are divided by this where the emulator's next points are chosen
 HOPELESS = 300.0  # nats: draws worth less than the best by more teach nothing
+SEEN = 12.0  # nats: draws worth less than the best by more are no part of the posterior
+TAUGHT = 64  # spectra without derivatives that are learnt from in a round
+LOST = 0.25  # share of such draws from which a chain is
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class Sampled:
         """Shape of the weights' tail; above 0.7 they are not to be trusted."""
         return self.weights.pareto_k
 
+    @property
+    def sound(self) -> bool:
+        """Whether another round of learning is not called for."""
+        return self.pareto_k < LIMITS["pareto_k"] and self.r_hat < LIMITS["r_hat"] and self.ess > LIMITS["ess"]
+
 
 def sample(
     joint: Joint,
@@ -76,9 +85,10 @@ def sample(
     root = np.linalg.cholesky(outer.covariance(z, covariance)[: outer.size, : outer.size])
     start = outer.of(z[None]) + NEAR * rng.standard_normal((effort.chains, outer.size)) @ root.T
     chains = Population(start, root)
+    fence = _fence(outer.of(z[None]), root)
     f = joint.coordinates.point(z).f
     for count in range(1, effort.rounds[1] + 1):
-        density = Nested(joint, Emulator(joint, made, covariance, f), z, covariance)
+        density = Nested(joint, Emulator(joint, made, covariance, f), z, covariance, fence)
         chains, _, _ = walk(density, chains, effort.tuned, rng, tune=True)
         chains, path, _ = walk(density, chains, effort.walked, rng)
         flat = path.reshape(-1, outer.size)
@@ -86,11 +96,16 @@ def sample(
         judged = exact.judge(*density.draw(w, rng), rng)
         weights = smoothed(judged.ln_weight)
         advance()
-        if count >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed:
-            break
-        made = made.joined(_lessons(joint, judged, effort.taught, rng))
         chains = _restarted(chains, flat, w, judged.ln_weight, rng)
-    return replace(_last(density, exact, chains, effort, rng), rounds=count)
+        last = count == effort.rounds[1]
+        if last or (count >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed):
+            found, judged = _last(density, exact, chains, effort, rng)
+            if last or found.sound:
+                break
+            w = outer.of(judged.z)
+        made = made.joined(_lessons(joint, judged, effort.taught, rng))
+        fence = _fence(w[judged.ln_weight > judged.ln_weight.max() - SEEN], chains.root)
+    return replace(found, rounds=count)
 
 
 def _flattened(ln_weight: np.ndarray) -> np.ndarray:
@@ -104,34 +119,63 @@ def _lessons(joint: Joint, judged: Judged, taught: int, rng: np.random.Generator
     chance = 0.67 * _flattened(judged.ln_weight) + 0.33 / n
     chosen = rng.choice(n, taught, replace=False, p=chance / chance.sum())
     rest = np.setdiff1d(np.flatnonzero(judged.ln_weight > judged.ln_weight.max() - HOPELESS), chosen)
+    rest = rest[:TAUGHT]
     made = design(joint, judged.z[chosen])
     return made.joined(design(joint, judged.z[rest], judged.flux[rest])) if rest.size else made
+
+
+def _fence(seen: np.ndarray, root: np.ndarray) -> Fence:
+    """Enclose `seen` (n, k), and where a normal density of covariance root root' has its draws."""
+    centre, back = seen.mean(axis=0), np.linalg.inv(root)
+    far = np.linalg.norm((seen - centre) @ back.T, axis=1).max(initial=np.sqrt(len(root)))
+    return Fence(centre, back, float(far) + 2.0)
 
 
 def _restarted(
     chains: Population, flat: np.ndarray, w: np.ndarray, ln_weight: np.ndarray, rng: np.random.Generator
 ) -> Population:
-    """Let chains go on from where the exact weight is, with the metric of where they were."""
-    at = w[rng.choice(len(w), len(chains.at), p=_flattened(ln_weight))]
-    covariance = np.cov(flat.T)
+    """Let chains go on from where the exact weight is, with the metric of where they were, the lost ones apart."""
+    kept = ln_weight > ln_weight.max() - SEEN
+    chance = np.where(kept, _flattened(ln_weight), 0.0)
+    at = w[rng.choice(len(w), len(chains.at), p=chance / chance.sum())]
+    covariance = np.cov(w[kept].T) if kept.sum() > 3 * w.shape[1] else np.cov(flat.T)
     old = chains.root @ chains.root.T
     return replace(chains.with_covariance(0.5 * covariance + 0.5 * old), at=at)
 
 
-def _last(density: Nested, exact: Exact, chains: Population, effort: Effort, rng: np.random.Generator) -> Sampled:
+def _last(
+    density: Nested, exact: Exact, chains: Population, effort: Effort, rng: np.random.Generator
+) -> tuple[Sampled, Judged]:
     """Walk once more, weigh, and normalize."""
     chains, path, _ = walk(density, chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.last, rng)
+    places = rng.permutation(values.size)[: effort.final]
     flat = path.reshape(-1, path.shape[2])
-    chosen = rng.permutation(len(flat))[: effort.final]
     parts = [
-        exact.judge(*density.draw(flat[chosen[i : i + effort.weighed]], rng), rng)
-        for i in range(0, len(chosen), effort.weighed)
+        exact.judge(*density.draw(flat[places[i : i + effort.weighed]], rng), rng)
+        for i in range(0, len(places), effort.weighed)
     ]
     judged = Judged.joined(parts)
-    weights = smoothed(judged.ln_weight)
-    order = rng.permutation(len(flat))
+    there = _not_lost(judged.ln_weight, places % values.shape[1], values.shape[1])
+    kept = np.flatnonzero(there[places % values.shape[1]])
+    weights = smoothed(judged.ln_weight[kept])
+    path, values = path[:, there], values[:, there]
+    order = rng.permutation(values.size)
+    flat = path.reshape(-1, path.shape[2])
     evidence = log_normalization(density, flat[order], values.ravel()[order], rng) + weights.ln_mean
     constants = 0.5 * np.log(2 * np.pi) * (density.outer.smooth.size + exact.joint.data.flux.size)
+    # With most chains lost nobody knows where the posterior is.
+    r_hat = split_r_hat(path) if 2 * there.sum() > there.size else np.inf
     ess = weights.ess * efficiency(path)
-    return Sampled(judged.z, weights, evidence - constants, split_r_hat(path), ess)
+    return Sampled(judged.z[kept], weights, evidence - constants, r_hat, ess), judged
+
+
+def _not_lost(ln_weight: np.ndarray, chain: np.ndarray, chains: int) -> np.ndarray:
+    """Tell which of `chains` chains are where the posterior is, from ln weights (n,) of draws of `chain` (n,).
+
+    The others were lured away by a mode that only the emulator has: the forward model finds their draws worthless.
+    """
+    worthless = ln_weight < ln_weight.max() - SEEN
+    drawn = np.bincount(chain, minlength=chains)
+    lost = np.bincount(chain, worthless, minlength=chains) > LOST * np.maximum(drawn, 1)
+    return ~lost

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from kappaflow.constants import REFERENCE_PC
-from kappaflow.parameters import INDEX
 from kappaflow.report.object_section import failed_section, object_section, overview
 from kappaflow.report.page import Report, Section, write_report
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval, row_of
 from kappaflow.storage import written_whole
 
 __all__ = ["read_summaries", "write_collection", "write_object", "write_page"]
-
-_CO = INDEX["C_O"]
 
 
 def write_object(result: Retrieval, folder: Path) -> None:
@@ -115,12 +112,16 @@ def _write_figures(result: Retrieval, folder: Path) -> list[Path]:
     title = f"{result.title}   SNR {spectrum.snr:.0f}"
     drawn = None if band is None else (band.low, band.median, band.high)
     scaled = f" at {REFERENCE_PC:g} pc" if spectrum.meta["scale_known"] else ""
-    draws = {"marginalized": result.draws}
-    if result.control_draws is not None:
-        draws["control"] = result.control_draws
+    every = {"refined": result.draws if result.source == "refined" else None, "one line list": result.one_list_draws}
+    every |= {"networks": result.network_draws, "control networks": result.control_draws}
+    draws = {label: values for label, values in every.items() if values is not None}
+    shown = {label: values for label, values in draws.items() if label != "one line list"}
+    place = result.box.names.index("C_O")
     figures = {
         "spectrum": plots.spectrum(spectrum.wavelength, data, drawn, title=title, distance=scaled),
-        "corner": plots.corner(draws, result.box),
-        "c_to_o": plots.c_to_o({k: v[:, _CO] for k, v in draws.items()}),
+        "corner": plots.corner(dict(list(shown.items())[:2]), result.box),
+        "c_to_o": plots.c_to_o(
+            {k: v[:, place] for k, v in draws.items()}, prior=(result.box.low[place], result.box.high[place])
+        ),
     }
     return [path for name, figure in figures.items() for path in save_figure(figure, folder / name)]

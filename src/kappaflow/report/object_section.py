@@ -17,10 +17,16 @@ _OMITTED = (
     "isotopologues, no condensation of oxygen."
 )
 _CAPTIONS = {
-    "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities varied; residuals below.",
+    "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities included; residuals below.",
     "spectrum": "Data on the model's pixels.",
-    "c_to_o": "C/O; thick bars hold 68 %, thin ones 90 %. Control: the same network with the opacities fixed.",
+    "c_to_o": "C/O; thick bars hold 68 %, thin ones 90 %.{more} Every density is drawn to the same height.",
     "corner": "C/O and the parameters the spectrum constrains; contours hold 68 and 95 %.",
+}
+_KINDS = {
+    "refined": "the likelihood, opacities marginalized",
+    "one line list": "the likelihood, base line lists as they are",
+    "networks": "the networks that proposed",
+    "control networks": "networks of fixed opacities",
 }
 _UNSCALED = "No distance was given: the flux scale was not used, and R is close to its prior."
 
@@ -38,7 +44,7 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
     header = ["parameter", "5 %", "16 %", "median", "84 %", "95 %", "width / prior"]
     figures = [
         Figure(folder / "spectrum.png", _CAPTIONS["band" if summary["predicted"] else "spectrum"], "spectrum"),
-        Figure(folder / "c_to_o.png", _CAPTIONS["c_to_o"], "C/O densities and intervals"),
+        Figure(folder / "c_to_o.png", _c_to_o_caption(summary), "C/O densities and intervals"),
         Figure(folder / "corner.png", _CAPTIONS["corner"], "corner plot of the informative parameters"),
     ]
     meta = summary["spectrum"]
@@ -47,13 +53,51 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
     return Section(
         summary["title"],
         f"C/O = {c_o['q50']:.2f} +{c_o['q84'] - c_o['q50']:.2f} −{c_o['q50'] - c_o['q16']:.2f}",
-        "68 % interval; bulk elemental ratio, line lists included",
+        _detail(summary),
         [_check(check) for check in summary["trust"]],
-        [Table(header, rows, f"Posterior, {summary['draws']:,} draws.", strong)],
+        [*_beside(summary), Table(header, rows, f"Posterior, {summary['draws']:,} draws{_whose(summary)}.", strong)],
         figures,
         [*kept, *([] if meta["scale_known"] else [_UNSCALED]), *meta.get("notes", ()), _omitted(summary)],
         {**_facts(meta), **(made or {})},
     )
+
+
+def _detail(summary: Mapping[str, Any]) -> str:
+    """Say below the headline what the interval is, and why it is not exact where it is not."""
+    told = "68 % interval; bulk elemental ratio, line lists included"
+    refinement = summary.get("refinement")
+    if summary.get("source") == "refined":
+        return f"{told}; refined: exact draws of the likelihood"
+    if refinement is None:
+        return f"{told}; the networks' estimate, not refined by the likelihood"
+    return f"{told}; the networks' estimate: the refinement is no result. {refinement['sentence']}"
+
+
+def _whose(summary: Mapping[str, Any]) -> str:
+    return {"refined": ", refined", "networks": " of the networks"}.get(summary.get("source", ""), "")
+
+
+def _c_to_o_caption(summary: Mapping[str, Any]) -> str:
+    more = {
+        "one line list": " One line list: the same likelihood with the base lists taken as they are.",
+        "control networks": " Control: networks trained with the opacities fixed.",
+    }
+    return _CAPTIONS["c_to_o"].format(more="".join(more[k] for k in summary.get("c_to_o", {}) if k in more))
+
+
+def _beside(summary: Mapping[str, Any]) -> list[Table]:
+    """C/O by network and likelihood side by side, where there is more than one."""
+    found = summary.get("c_to_o", {})
+    if len(found) < 2:
+        return []
+    rows = [[f"{kind}: {_KINDS[kind]}", *(f"{value:.3f}" for value in found[kind])] for kind in found]
+    return [Table(["C/O", "5 %", "16 %", "median", "84 %", "95 %"], rows, _agreement(summary), frozenset({0}))]
+
+
+def _agreement(summary: Mapping[str, Any]) -> str:
+    """Return the lines of the trust card that compare them."""
+    told = [check["sentence"] for check in summary["trust"] if check["name"] in ("refinement", "line-list share")]
+    return " ".join(["C/O by each method.", *told])
 
 
 def _omitted(summary: Mapping[str, Any]) -> str:
@@ -128,7 +172,10 @@ def overview(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Section:
             continue
         c_o, snr = summary["parameters"]["C_O"], summary["snr"]
         q = [c_o[key] for key in _quantiles(c_o)]
-        shown.append(plots.Retrieved(summary["title"][:24], snr, q, summary["control_c_to_o"]))
+        others = summary.get("c_to_o", {})
+        beside = others.get("networks") if summary.get("source") == "refined" else summary["control_c_to_o"]
+        label = "networks" if summary.get("source") == "refined" else "control networks"
+        shown.append(plots.Retrieved(summary["title"][:24], snr, q, beside, label))
         rows.append([summary["title"], summary["verdict"], f"{snr:.0f}", f"{q[2]:.2f}", f"{q[1]:.2f} to {q[3]:.2f}"])
     figures = []
     if shown:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior, pooled
+from kappaflow.instrument import on_nrs2
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETER_SETS
 from kappaflow.randomness import generator
+from kappaflow.refinement.refined import Refined
 from kappaflow.retrieval.data_checks import faint_check, learned_check
+from kappaflow.retrieval.exactness import Exactness, refined_both, refinement_check, share_check
 from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.trust import (
@@ -50,8 +55,8 @@ def retrieve_spectrum(
     posterior, control
         Networks trained with varied and with fixed opacities.
     model
-        The forward model on the networks' pixels, for the predictive check; or a sentence that says why there is
-        none, which the trust card then repeats.
+        The forward model on the networks' pixels, for the refinement and the predictive check; or a sentence that says
+        why there is none, which the trust card then repeats.
     distance
         In pc; without it the flux scale is not used, and the radius stays at its prior.
     settings
@@ -63,10 +68,18 @@ def retrieve_spectrum(
     spectrum = on_pixels(native, posterior.wavelength, distance)
     members = _sample(posterior, spectrum, settings)
     others = None if control is None else _sample(control, spectrum, settings)
+    if not isinstance(model, str) and not same_pixels(model.wavelength, spectrum.wavelength):
+        model = "the forward model has other pixels than the networks"
+    network = pooled(members, settings.draws)
+    exact = None if settings.amortized else _exact(native, posterior, model, distance, settings)
+    refined = exact if isinstance(exact, Exactness) else None
+    draws = refined.marginal.draws if refined is not None and refined.converged else network
     rng = generator("predictive", settings.seed)
-    draws = pooled(members, settings.draws)
-    theta = draws[rng.choice(len(draws), size=min(settings.predicted, len(draws)), replace=False)]
-    envelope, fits = _predictive(spectrum, theta, model, posterior.opacity, rng)
+    rows = rng.choice(len(draws), size=min(settings.predicted, len(draws)), replace=False)
+    if refined is not None and refined.converged and not isinstance(model, str):
+        envelope, fits = _refined_predictive(spectrum, refined, model, rows, rng)
+    else:
+        envelope, fits = _predictive(spectrum, draws[rows], model, posterior.opacity, rng)
     checks = [
         snr_check(spectrum.snr),
         coverage_check(spectrum.mask),
@@ -77,10 +90,26 @@ def retrieve_spectrum(
         faint_check(native),
         learned_check(draws, posterior.box),
     ]
-    if others is not None:
-        checks.append(line_list_share(others[..., _CO], members[..., _CO], generator("line-list share", settings.seed)))
+    if exact is not None:
+        checks.append(refinement_check(exact, network))
+    chance = generator("line-list share", settings.seed)
+    if refined is not None and refined.converged:
+        checks.append(share_check(refined, chance))
+    elif others is not None:
+        checks.append(line_list_share(others[..., _CO], members[..., _CO], chance))
     made = _provenance(posterior, control, settings)
-    return Retrieval(spectrum, posterior.box, members, others, envelope, tuple(checks), settings, provenance=made)
+    found = (spectrum, posterior.box, members, others, envelope, tuple(checks), settings)
+    return Retrieval(*found, provenance=made, refined=refined)
+
+
+def _exact(
+    native: Spectrum, posterior: Posterior, model: Forward | str, distance: float | None, settings: RetrievalSettings
+) -> Exactness | str:
+    """Refine, or say why not."""
+    if isinstance(model, str):
+        return model
+    how = replace(settings.refine, draws=settings.draws, seed=settings.seed)
+    return refined_both(native, posterior, model, distance, how)
 
 
 def _sample(posterior: Posterior, spectrum: Spectrum, settings: RetrievalSettings) -> np.ndarray:
@@ -112,8 +141,6 @@ def _predictive(
     spectrum: Spectrum, theta: np.ndarray, model: Forward | str, card: OpacityCard | None, rng: np.random.Generator
 ) -> tuple[Predictive | None, Check]:
     """Return what draws with varied opacities predict, and its grade beside that of the base lists."""
-    if not isinstance(model, str) and not same_pixels(model.wavelength, spectrum.wavelength):
-        model = "the forward model has other pixels than the networks"
     if isinstance(model, str):
         return None, Check("posterior predictive", float("nan"), "warn", f"Not computed: {model}.")
 
@@ -127,6 +154,29 @@ def _predictive(
     check = predictive_check(envelope)
     # What fixed opacities would say is told only where varied ones pass, and costs as much again.
     return envelope, check if check.verdict != "pass" else predictive_check(envelope, predictive(vary=False))
+
+
+def _refined_predictive(
+    spectrum: Spectrum, exact: Exactness, model: Forward, rows: np.ndarray, rng: np.random.Generator
+) -> tuple[Predictive, Check]:
+    """Return the same of exact draws, each with the opacities, gains and structure that belong to it."""
+
+    def predictive(refined: Refined) -> Predictive:
+        flux = np.empty((len(rows), model.wavelength.size))
+        for i, lists in enumerate(refined.lists):
+            own = np.flatnonzero(refined.combination[rows] == i)
+            if own.size:
+                flux[own] = model(refined.draws[rows[own]], refined.field[rows[own]], lists or None)
+        flux *= refined.gains[rows][:, on_nrs2(model.wavelength).astype(int)]
+        flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
+        error = np.sqrt(spectrum.error**2 + (refined.f[rows, None] * flux) ** 2)
+        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng, wavelength=spectrum.wavelength)
+
+    envelope = predictive(exact.marginal)
+    check = predictive_check(envelope)
+    if check.verdict != "pass" or exact.one_list is None:
+        return envelope, check
+    return envelope, predictive_check(envelope, predictive(exact.one_list))
 
 
 def predict(

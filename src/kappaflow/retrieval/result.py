@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS, INDEX, NAMED
+from kappaflow.refinement.refined import RefineSettings
+from kappaflow.retrieval.exactness import Exactness
 from kappaflow.retrieval.predictive import Predictive
 from kappaflow.retrieval.trust import Check, Grade, worst
 from kappaflow.spectra import Box
@@ -30,11 +32,13 @@ _QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
 
 @dataclass(frozen=True)
 class RetrievalSettings:
-    """How many draws, how many of them predicted, and the seed of everything random."""
+    """How many draws, how many of them predicted, the seed of everything random, and whether the likelihood decides."""
 
     draws: int = DRAWS
     predicted: int = 400  # half of them are the null: p-values reach down to 1 in 201
     seed: int = 0
+    amortized: bool = False  # the networks alone, in seconds; otherwise their draws are refined
+    refine: RefineSettings = RefineSettings()  # how; draws and seed are those above
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,9 @@ class Failed:
 class Retrieval:
     """One object: its spectrum on the networks' pixels, its posterior, and how far to trust it.
 
-    `members` (M, n, D) are the draws of each network, D the parameters of `box`, `control` those of the networks of
-    fixed opacities, `envelope` what draws with varied opacities predict.
+    `members` (M, n, D) are the draws of each network, D the parameters of `box`, `control` those of networks of fixed
+    opacities, `envelope` what draws with varied opacities predict, `refined` what the likelihood says. `draws` are the
+    refined ones where these are exact, else the networks'.
 
     Examples
     --------
@@ -81,11 +86,30 @@ class Retrieval:
     settings: RetrievalSettings = RetrievalSettings()
     name: str = "spectrum"
     provenance: Mapping[str, str] = field(default_factory=dict)  # what made the numbers
+    refined: Exactness | None = None  # None with --amortized, or where it was not possible
+
+    @property
+    def source(self) -> Literal["refined", "networks"]:
+        """Whose draws are the result: an unconverged refinement is none."""
+        return "refined" if self.refined is not None and self.refined.converged else "networks"
 
     @property
     def draws(self) -> np.ndarray:
-        """Pooled draws (n, D)."""
+        """The posterior (n, D): refined where that converged, else the networks' pooled draws."""
+        if self.refined is not None and self.refined.converged:
+            return self.refined.marginal.draws
+        return self.network_draws
+
+    @property
+    def network_draws(self) -> np.ndarray:
+        """Pooled draws (n, D) of the networks."""
         return pooled(self.members, self.settings.draws)
+
+    @property
+    def one_list_draws(self) -> np.ndarray | None:
+        """Exact draws (n, D) with the base line lists taken as they are, where there are any."""
+        fixed = None if self.refined is None else self.refined.one_list
+        return None if fixed is None else fixed.draws
 
     @property
     def control_draws(self) -> np.ndarray | None:
@@ -114,14 +138,27 @@ class Retrieval:
         return None if self.control_draws is None else _quantiles(self.control_draws[:, INDEX["C_O"]])
 
     def parameters(self) -> list[dict[str, Any]]:
-        """One row per parameter: name, unit, quantiles, width of the 90 % interval over the prior's."""
+        """One row per parameter: name, unit, quantiles, width of the 90 % interval over the prior's.
+
+        Where the draws are refined, also the quantiles of the networks.
+        """
         table = self.quantiles
+        others = _quantiles(self.network_draws) if self.source == "refined" else np.empty((0, len(self.box)))
+        networks = [f"network_{q}" for q in _QUANTILES][: len(others)]
         return [
             {"parameter": name, "unit": NAMED[name].unit}
             | dict(zip(_QUANTILES, map(float, table[:, i]), strict=True))
             | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * self.box.widths[i]))}
+            | dict(zip(networks, map(float, others[:, i]), strict=True))
             for i, name in enumerate(self.box.names)
         ]
+
+    def c_to_o(self) -> dict[str, list[float]]:
+        """Quantiles of C/O at LEVELS by whatever gives one: refined, one line list, networks, control networks."""
+        refined = self.draws if self.source == "refined" else None
+        every = {"refined": refined, "one line list": self.one_list_draws, "networks": self.network_draws}
+        every["control networks"] = self.control_draws
+        return {k: _quantiles(v[:, INDEX["C_O"]]).tolist() for k, v in every.items() if v is not None}
 
     def summary(self) -> dict[str, Any]:
         """Plain data: parameters, trust card, the spectrum's own facts, and what made the numbers."""
@@ -136,6 +173,9 @@ class Retrieval:
             "parameters": {row.pop("parameter"): row for row in rows},
             "control_c_to_o": None if control is None else control.tolist(),
             "levels": list(LEVELS),
+            "source": self.source,
+            "c_to_o": self.c_to_o(),
+            "refinement": None if self.refined is None else self.refined.summary(),
             "snr": self.spectrum.snr,
             "covered_fraction": float(self.spectrum.mask.mean()),
             "draws": len(self.draws),
@@ -149,9 +189,10 @@ class Retrieval:
         return row_of(self.summary())
 
     def datasets(self) -> dict[str, xarray.Dataset]:
-        """ArviZ's groups: posterior, observed_data, constant_data and, where there is one, control; flux in mJy.
+        """ArviZ's groups: posterior, observed_data, constant_data; networks, one_list, control where there are; in mJy.
 
-        A chain is a network of the ensemble: their draws are independent, and r_hat compares the networks.
+        Refined draws are one chain, equally weighted. Of networks a chain is one of the ensemble: their draws are
+        independent, and r_hat compares the networks.
         """
         import xarray as xr
 
@@ -165,11 +206,16 @@ class Retrieval:
         pixels = {"wavelength": (axis, spectrum.wavelength, {"units": "um"})}
         flux, error = (np.where(spectrum.mask, a, np.nan) for a in (spectrum.flux, spectrum.error))
         constant = {"error": (axis, error, {"units": "mJy"}), "mask": (axis, spectrum.mask.astype(np.int8))}
+        refined = self.source == "refined"
+        posterior = draws(self.draws[None] if refined else self.members)
         groups = {
-            "posterior": draws(self.members).assign_attrs(self.provenance),
+            "posterior": posterior.assign_attrs({**self.provenance, "source": self.source}),
             "observed_data": xr.Dataset({"flux": (axis, flux, {"units": "mJy"})}, pixels),
             "constant_data": xr.Dataset(constant, pixels),
         }
+        one_list = self.one_list_draws
+        groups |= {"networks": draws(self.members)} if refined else {}
+        groups |= {} if one_list is None else {"one_list": draws(one_list[None])}
         return groups if self.control is None else groups | {"control": draws(self.control)}
 
     def to_arviz(self) -> arviz.InferenceData:
@@ -200,6 +246,11 @@ def row_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """One line of the table of many objects, from an object's summary."""
     row = {key: summary[key] for key in ("name", "verdict", "snr", "covered_fraction")}
     row |= {f"C_O_{q}": summary["parameters"]["C_O"][q] for q in _QUANTILES}
+    row["source"] = summary.get("source", "networks")
+    others = {"one line list": "one_list", "networks": "network"} if row["source"] == "refined" else {}
+    for kind, short in others.items():
+        if kind in summary["c_to_o"]:
+            row |= {f"{short}_C_O_{q}": v for q, v in zip(_QUANTILES, summary["c_to_o"][kind], strict=True)}
     if summary["control_c_to_o"] is not None:
         row |= {f"control_C_O_{q}": value for q, value in zip(_QUANTILES, summary["control_c_to_o"], strict=True)}
     return row | ({"error": summary["error"]} if "error" in summary else {})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from kappaflow.errors import UserError
-from kappaflow.inference.posterior import Posterior, packaged
+from kappaflow.inference.posterior import Posterior
 from kappaflow.observe.distances import as_distance, stated_distance
 from kappaflow.observe.read import Hint, read_spectrum
 from kappaflow.observe.spectrum import Spectrum
@@ -49,15 +49,15 @@ class Retriever:
         Parameters
         ----------
         model, control
-            Networks trained with varied and with fixed opacities: files, folders of `kappaflow train`, or loaded. The
-            packaged control goes with the packaged networks only.
+            Networks trained with varied and with fixed opacities: files, folders of `kappaflow train`, or loaded. No
+            control by default: what line lists do to the error bar is the likelihood's to say.
         opacity
             The opacity table that the networks were trained with, where it is not the packaged one.
         settings
             Sizes and seed.
         """
         posterior = _loaded(model) or Posterior.load()
-        others = _loaded(control or (() if model else packaged("control")))
+        others = _loaded(control)
         if others is not None:
             posterior.refuse_other_table(others.opacity, "--control")
             if others.box != posterior.box or not same_pixels(others.wavelength, posterior.wavelength):
@@ -126,7 +126,7 @@ def retrieve(
     settings: RetrievalSettings = RetrievalSettings(),  # noqa: B008 (frozen)
     **hints: Unpack[Hint],
 ) -> Retrieval:
-    """Retrieve one object: mask outliers, resample, scale to 10 pc, sample the networks, fill in the trust card.
+    """Retrieve one object: mask outliers, resample, scale to 10 pc, sample the networks, refine, fill in the card.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def retrieve(
         In pc, or with its error, (5.71, 0.06), which widens R; else the file's own `distance_pc`. Without any, the flux
         scale is not used and R stays at its prior.
     model, opacity, settings
-        See `Retriever.load`; the packaged networks, control and table by default. For many objects, or a control of
-        your own, `model` is a `Retriever`, which has the other two.
+        See `Retriever.load`; the packaged networks and table by default. For many objects `model` is a `Retriever`,
+        which has the other two. `settings=kf.RetrievalSettings(amortized=True)` leaves the refinement out.
     **hints
         See `read_spectrum`, for files that do not say all.
 

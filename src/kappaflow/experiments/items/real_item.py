@@ -20,7 +20,7 @@ from kappaflow.experiments.treatments import readable_spectra
 from kappaflow.inference.posterior import pooled
 from kappaflow.plots import QUIET, style
 from kappaflow.plots.experiment_figures import colour_of, look_of
-from kappaflow.retrieval.result import Retrieval
+from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.retriever import Retriever
 from kappaflow.spectra import Box
 
@@ -57,7 +57,8 @@ class Real(Item):
             for kind in KINDS
         }
         maps = {k: fit_pit_map(library.measured(study.drawn(k, "calibration")).draws) for k in KINDS[:2]}
-        bare, masked = (Retriever(networks[k], networks["control"]) for k in KINDS[1:])
+        alone = RetrievalSettings(amortized=True)
+        bare, masked = (Retriever(networks[k], networks["control"], settings=alone) for k in KINDS[1:])
         objects = []
         for name, spectrum in spectra:
             retrievals = {"marginalized": bare(spectrum), "mask-augmented": masked(spectrum)}
