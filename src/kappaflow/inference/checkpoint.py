@@ -106,6 +106,7 @@ class Checkpoint:
                 "seed": self.card.seed,
                 "parameters": self.card.parameters,
                 "opacity": None if self.card.opacity is None else asdict(self.card.opacity),
+                "dial": self.card.dial,
             },
             "box": {"names": self.box.names, "low": self.box.low, "high": self.box.high},
             "metrics": self.metrics,
@@ -125,8 +126,9 @@ class Checkpoint:
             told = dict(header["data"])
             opacity = told.pop("opacity", None)  # networks of the first release did not say
             opacity = None if opacity is None else OpacityCard(**opacity)
-            card = Card(wavelength=arrays["wavelength"], box=box, opacity=opacity, **told)
-            estimator = Estimator(recipe, len(card.wavelength), len(box))
+            dial = _range(told.pop("dial", None))
+            card = Card(wavelength=arrays["wavelength"], box=box, opacity=opacity, dial=dial, **told)
+            estimator = Estimator(recipe, len(card.wavelength), len(box), dial)
             weights = {k.removeprefix("weights."): v for k, v in arrays.items() if k.startswith("weights.")}
             _restore(estimator, weights)
             seed, metrics = int(header["seed"]), dict(header["metrics"])
@@ -142,6 +144,16 @@ class Checkpoint:
 def _file(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     return path if path.suffix == ".safetensors" else path / FILE
+
+
+def _range(stated: Any) -> tuple[float, float] | None:
+    """Return the dial of a header: two numbers, the lower one first, or None."""
+    if stated is None:
+        return None
+    low, high = map(float, stated)
+    if not 0 <= low < high < float("inf"):
+        raise ValueError(f"a dial from {low} to {high}")
+    return low, high
 
 
 def _short(error: Exception) -> str:

@@ -92,7 +92,8 @@ class Trainer:
         self.run, self.batches, self.folder = run, batches, Path(folder)
         self.place = place or Cpu()
         with _seeded(run.seed, "weights"):
-            estimator = Estimator(run.recipe, len(batches.card.wavelength), len(batches.card.box))
+            card = batches.card
+            estimator = Estimator(run.recipe, len(card.wavelength), len(card.box), card.dial)
         self.state = State.fresh(run, estimator)
         self.curves = Curves(self.folder, tensorboard=tensorboard)
         self.per_epoch = run.n_train // run.recipe.training.batch

@@ -94,7 +94,8 @@ def _provenance(posterior: Posterior, control: Posterior | None, settings: Retri
     def named(networks: Posterior) -> str:
         card = networks.members[0].card
         each = "; ".join(f"seed {m.seed}, {m.card.n_train:,} spectra" for m in networks.members)
-        return f"{len(networks.members)} of preset {card.preset}, data {card.digest} ({each})"
+        dial = "" if networks.dial is None else f", dial at {networks.amplitude:g}"
+        return f"{len(networks.members)} of preset {card.preset}, data {card.digest} ({each}){dial}"
 
     made = {"kappaflow": kappaflow.__version__, "networks": named(posterior)}
     made |= {"opacity table": str(recorded_table(posterior.opacity)), "seed": str(settings.seed)}

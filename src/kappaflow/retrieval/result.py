@@ -13,6 +13,7 @@ import numpy as np
 from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS, INDEX, NAMED
+from kappaflow.retrieval.dial import DialCurve
 from kappaflow.retrieval.predictive import Predictive
 from kappaflow.retrieval.trust import Check, Grade, worst
 from kappaflow.spectra import Box
@@ -30,11 +31,12 @@ _QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
 
 @dataclass(frozen=True)
 class RetrievalSettings:
-    """How many draws, how many of them predicted, and the seed of everything random."""
+    """How many draws, how many of them predicted, the seed of everything random, and where the dial stands."""
 
     draws: int = DRAWS
     predicted: int = 400  # half of them are the null: p-values reach down to 1 in 201
     seed: int = 0
+    line_lists: float = 1.0  # amplitude of line-list errors, for networks with a dial: 0 none, 1 the packaged prior
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Retrieval:
     settings: RetrievalSettings = RetrievalSettings()
     name: str = "spectrum"
     provenance: Mapping[str, str] = field(default_factory=dict)  # what made the numbers
+    dial: DialCurve | None = None  # C/O against the amplitude, of networks that are told it
 
     @property
     def draws(self) -> np.ndarray:
@@ -140,6 +143,8 @@ class Retrieval:
             "covered_fraction": float(self.spectrum.mask.mean()),
             "draws": len(self.draws),
             "predicted": self.envelope is not None,
+            "line_lists": self.settings.line_lists,
+            "dial": None if self.dial is None else self.dial.as_dict(),
             "spectrum": {k: list(v) if isinstance(v, tuple) else v for k, v in self.spectrum.meta.items()},
             "provenance": dict(self.provenance),
         }

@@ -148,7 +148,17 @@ class Shards:
             seed=self.config["seed"],
             parameters=self.parameters.name,
             opacity=None if told is None else OpacityCard(**told),
+            dial=self._dial,
         )
+
+    @property
+    def _dial(self) -> tuple[float, float] | None:
+        """Smallest and largest amplitude of the config where it is drawn: a network is then told each spectrum's."""
+        stated = self.config["config"].get("amplitude")
+        if np.ptp(self.amplitude) == 0 or not isinstance(stated, list | dict):
+            return None
+        low, high = stated if isinstance(stated, list) else (stated["low"], stated["high"])
+        return float(low), float(high)
 
     @property
     def combinations(self) -> tuple[dict[str, str], ...]:
