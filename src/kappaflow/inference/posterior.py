@@ -18,6 +18,7 @@ from kappaflow.errors import UserError
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
+from kappaflow.inference.mixing import refuse_to_mix
 from kappaflow.parameters import DRAWS, NAMED
 from kappaflow.randomness import generator
 from kappaflow.spectra import Box, OpacityCard, Spectra, same_pixels
@@ -74,7 +75,7 @@ class Posterior:
     def __init__(self, members: Sequence[Checkpoint]) -> None:
         if not members:
             raise UserError("posterior: no network given; expected at least one")
-        _refuse_to_mix(members)
+        refuse_to_mix(members)
         self.members = tuple(members)
         self.amplitude = 1.0  # where the dial stands
         # Members whose flows have the same masks go through the sampler together.
@@ -241,6 +242,11 @@ class Posterior:
             rows.append({"distance": distance, "p_value": float(member.familiarity.p_value(np.array(distance)))})
         return rows
 
+    def resemblance(self, spectrum: Any) -> tuple[float, str] | None:
+        """p-value of the spectrum's distance from the training set, and in what it is strangest; None if not known."""
+        known, one = self.members[0].resemblance, self._of(spectrum, self.dial[0] if self.dial else None)
+        return None if known is None else known.p_value(one.flux[0], one.error[0], one.mask[0])
+
     def _sample(self, spectra: Spectra, n: int, seed: int) -> np.ndarray:
         if n < 1:
             raise UserError(f"n: {n} draws; expected at least 1")
@@ -352,38 +358,3 @@ def _noise(members: int, rows: slice, shape: tuple[int, int], seed: int) -> Tens
         for m in range(members)
     ]
     return torch.from_numpy(np.asarray(draws))
-
-
-def _refuse_to_mix(members: Sequence[Checkpoint]) -> None:
-    first = members[0]
-    for i, other in enumerate(members[1:], start=1):
-        if other.box != first.box:
-            raise UserError(
-                f"posterior: network {i} retrieves {', '.join(other.box.names)} in its own box, network 0 "
-                f"{', '.join(first.box.names)}; only networks of the same parameters and priors can be pooled"
-            )
-        here, there = first.card.wavelength, other.card.wavelength
-        if not same_pixels(here, there):
-            raise UserError(
-                f"posterior: network {i} sees {len(there)} pixels (preset {other.card.preset!r}), network 0 "
-                f"{len(here)} (preset {first.card.preset!r}); only networks on the same pixels can be pooled"
-            )
-        here, there = recorded_table(first.card.opacity), recorded_table(other.card.opacity)
-        if not here.same(there):
-            raise UserError(
-                f"posterior: network {i} was trained with opacity table {there}, network 0 with {here}; only networks "
-                "of the same opacities can be pooled"
-            )
-        if other.card.dial != first.card.dial:
-            one, two = (
-                "no dial" if c.dial is None else "a dial from {:g} to {:g}".format(*c.dial)
-                for c in (other.card, first.card)
-            )
-            raise UserError(
-                f"posterior: network {i} has {one}, network 0 {two}; only networks with the same dial can be pooled"
-            )
-        if other.card.digest != first.card.digest:
-            raise UserError(
-                f"posterior: network {i} was trained on data {other.card.digest}, network 0 on {first.card.digest}; "
-                "only networks of the same simulation (`kappaflow simulate` with the same options) can be pooled"
-            )

@@ -6,12 +6,14 @@ import numpy as np
 
 from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior, pooled
+from kappaflow.inference.resemblance import STATISTICS
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETER_SETS
 from kappaflow.randomness import generator
 from kappaflow.retrieval.data_checks import faint_check, learned_check
-from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
+from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check, structure_check
+from kappaflow.retrieval.replicates import Replicates
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.trust import (
     Check,
@@ -19,10 +21,11 @@ from kappaflow.retrieval.trust import (
     edge_check,
     familiarity_check,
     line_list_share,
+    resemblance_check,
     seed_check,
     snr_check,
 )
-from kappaflow.simulation.noise import gain, with_structure
+from kappaflow.simulation.noise import gain, structure
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
 from kappaflow.tables.table_names import recorded_table
@@ -72,6 +75,7 @@ def retrieve_spectrum(
         coverage_check(spectrum.mask),
         _familiarity(posterior, spectrum),
         fits,
+        *([] if envelope is None else [structure_check(envelope)]),
         seed_check(list(members[..., _CO])),
         edge_check(draws, posterior.box),
         faint_check(native),
@@ -103,6 +107,10 @@ def _provenance(posterior: Posterior, control: Posterior | None, settings: Retri
 
 
 def _familiarity(posterior: Posterior, spectrum: Spectrum) -> Check:
+    """Grade the distance from training: in the space of spectra, or of embeddings where that is all there is."""
+    found = posterior.resemblance(spectrum)
+    if found is not None:
+        return resemblance_check(found[0], STATISTICS[found[1]])
     try:
         return familiarity_check([row["p_value"] for row in posterior.familiarity(spectrum)])
     except UserError as error:
@@ -121,8 +129,8 @@ def _predictive(
     def predictive(vary: bool) -> Predictive:
         flux = predict(model, theta, rng, vary=vary, card=card)
         flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
-        error = with_structure(np.broadcast_to(spectrum.error, flux.shape), flux, theta)
-        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng, wavelength=spectrum.wavelength)
+        data = (spectrum.flux, spectrum.error, spectrum.mask)
+        return posterior_predictive(*data, Replicates(flux, structure(theta)), rng, wavelength=spectrum.wavelength)
 
     envelope = predictive(vary=True)
     check = predictive_check(envelope)

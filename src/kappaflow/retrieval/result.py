@@ -34,7 +34,7 @@ class RetrievalSettings:
     """How many draws, how many of them predicted, the seed of everything random, and where the dial stands."""
 
     draws: int = DRAWS
-    predicted: int = 400  # half of them are the null: p-values reach down to 1 in 201
+    predicted: int = 400  # model spectra; each gives several null draws of the predictive check
     seed: int = 0
     line_lists: float = 1.0  # amplitude of line-list errors, for networks with a dial: 0 none, 1 the packaged prior
 

@@ -3,6 +3,7 @@
     python -m kappaflow.build.tables.networks marginalized-0=m0 control-0=c0 --perturbed test --clean clean-test
 
 `NAME=FOLDER` is a run of `kappaflow train`; `--perturbed` and `--clean` are held-out sets of `kappaflow simulate`.
+Networks without principal components of their training set get them from `--train DIR`, that set.
 For networks with a dial, `--dial DIR DIR ...` are further held-out sets, each of one amplitude (0.43, 1.43, 2.14).
 Writes NAME.safetensors and NAME.md into --out (the package's own folder by default).
 """
@@ -20,12 +21,14 @@ from kappaflow.errors import UserError
 from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior
 from kappaflow.inference.posterior import networks_folder
+from kappaflow.inference.resemblance import Resemblance
+from kappaflow.inference.training import RESEMBLED, RESEMBLING
 from kappaflow.randomness import generator
 from kappaflow.simulation import Shards
 from kappaflow.spectra import Spectra
 from kappaflow.storage import written_whole
 
-__all__ = ["at_amplitudes", "band_masks", "card", "held_out", "package", "refuse_seen"]
+__all__ = ["at_amplitudes", "band_masks", "card", "held_out", "package", "refuse_seen", "with_components"]
 
 KINDS = {
     "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
@@ -84,6 +87,17 @@ def at_amplitudes(paths: Sequence[str | Path], n: int | None = None, *, seed: in
     return sets
 
 
+def with_components(network: Checkpoint, train: str | Path) -> Checkpoint:
+    """Give a network the principal components of the set `train` that it was trained on, where it carries none."""
+    if network.resemblance is not None:
+        return network
+    shards = Shards(train, masks=network.card.masked)
+    if shards.card.digest != network.card.digest:
+        raise UserError(f"--train {train}: data {shards.card.digest}; the network was trained on {network.card.digest}")
+    parts = [shards.validation(0, min(RESEMBLING, shards.card.n_validation))]
+    return replace(network, resemblance=Resemblance.of(shards.clean(RESEMBLED), parts))
+
+
 def refuse_seen(posterior: Posterior, *sets: str | Path) -> None:
     """Refuse held-out sets that share their seed with what a member was trained on."""
     for path in sets:
@@ -104,11 +118,14 @@ def band_masks(shape: tuple[int, int], rng: np.random.Generator, median: float =
     return masks
 
 
-def package(name: str, source: Path, observed: Mapping[str, Spectra], out: Path) -> Path:
+def package(
+    name: str, source: Path, observed: Mapping[str, Spectra], out: Path, *, train: str | Path | None = None
+) -> Path:
     """Store the network in half precision, judge what was stored, and write it with what was found."""
     target = out / f"{name}.safetensors"
     target.parent.mkdir(parents=True, exist_ok=True)
-    Checkpoint.load(source).save(target, half=True)
+    network = Checkpoint.load(source)
+    (network if train is None else with_components(network, train)).save(target, half=True)
     stored = Checkpoint.load(target)
     found = {kind: score(Posterior([stored]), seen) for kind, seen in observed.items()}
     stored = replace(stored, metrics={**stored.metrics, "held_out": found})
@@ -171,6 +188,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--perturbed", required=True)
     parser.add_argument("--clean", required=True)
     parser.add_argument("--dial", nargs="*", default=[], metavar="DIR")
+    parser.add_argument("--train", metavar="DIR")
     parser.add_argument("--n", type=int, default=2048)
     parser.add_argument("--out", type=Path, default=networks_folder())
     given = parser.parse_args(words)
@@ -178,7 +196,7 @@ def main(words: list[str] | None = None) -> None:
     for pair in given.networks:
         name, _, folder = pair.partition("=")
         refuse_seen(Posterior.load(folder), given.perturbed, given.clean, *given.dial)
-        print(package(name, Path(folder), observed, given.out))
+        print(package(name, Path(folder), observed, given.out, train=given.train))
 
 
 if __name__ == "__main__":
