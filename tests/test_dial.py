@@ -1,5 +1,6 @@
 """The dial: shards at 0, at 1 and between; a network that is told, and widens as it should; networks without one."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,8 +8,12 @@ import numpy as np
 import pytest
 from dial_toy import BOX, DIAL, PIXELS, DialBatches, exact_draws, observed, without_dial
 from inference_toy import small, trainer
+from retrieval_toy import MODEL, write_text
+from retrieval_toy import observed as one_observed
+from typer.testing import CliRunner
 
 from kappaflow.build.tables.networks import at_amplitudes, card
+from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior
@@ -216,6 +221,45 @@ def test_the_card_of_a_network_with_a_dial_has_a_row_for_every_amplitude(posteri
     text = card("marginalized-0", replace(member, metrics={**member.metrics, "held_out": found}))
     assert "told how wrong line lists may be" in text
     assert "| amplitude 2.14 | 50 |" in text
+
+
+@pytest.fixture(scope="module")
+def retrieving(tmp_path_factory, toy_shards):
+    """Retrieve a spectrum of the made-up forward model with a network that has a dial."""
+    folder = tmp_path_factory.mktemp("retrieving")
+    data = Shards(toy_shards(folder / "data", 1024, amplitude="dial"))
+    trainer(folder / "network", data=data, epochs=2).fit()
+
+    def run(out, *words):
+        _, spectrum = one_observed()
+        write_text(folder / "object.txt", spectrum)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: MODEL)
+            patch.setattr("kappaflow.retrieval.retriever.refuse_other_table", lambda posterior, opacity: None)
+            common = ["--model", folder / "network", "--draws", 300, "--out", out]
+            return CliRunner().invoke(app, ["retrieve", *map(str, [folder / "object.txt", *common, *words])])
+
+    return run
+
+
+def test_retrieve_turns_the_dial_and_draws_it(retrieving, tmp_path):
+    found = retrieving(tmp_path / "out", "--line-lists", "2", "--distance", "10")
+    assert found.exit_code == 0, found.output
+    summary = json.loads((tmp_path / "out/object/summary.json").read_text())
+    assert summary["line_lists"] == summary["dial"]["chosen"] == 2
+    assert summary["dial"]["amplitude"][0] == 0
+    assert np.array(summary["dial"]["c_to_o"]).shape == (11, 5)
+    assert "dial at 2" in summary["provenance"]["networks"]
+    assert "dial at 0" in summary["provenance"]["control networks"]
+    assert "line-list share" in [check["name"] for check in summary["trust"]]
+    assert (tmp_path / "out/object/dial.png").exists()
+    assert "C/O by the same networks" in (tmp_path / "out/report.html").read_text()
+
+
+def test_a_dial_outside_the_networks_own_is_one_line(retrieving, tmp_path):
+    found = retrieving(tmp_path / "out", "--line-lists", "3")
+    assert isinstance(found.exception, UserError)
+    assert str(found.exception) == "--line-lists: amplitude 3: outside the dial of these networks, 0 to 2.5"
 
 
 def test_the_figure_shows_fixed_lists_apart_from_the_curve():

@@ -186,7 +186,7 @@ def test_a_misfit_everywhere_asks_for_larger_errors_and_says_how_large():
     assert found.misfit.share < 0.4
     assert found.misfit.f == pytest.approx(0.1, rel=0.25)
     assert "spread over the spectrum" in check.sentence
-    assert "more than your errors of 1 %" in check.sentence
+    assert "more than your errors of 1" in check.sentence
     assert structure_check(found).verdict == "warn"
     assert f"fits to {100 * found.misfit.f:.2g} %" in structure_check(found).sentence
 

@@ -163,25 +163,33 @@ def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> C
         say = f"The model with uncertain opacities predicts this spectrum{more} ({envelope.p_words}, {outside})."
         return Check(name, p, verdict, say)
     say = {
-        "warn": "Few posterior draws, opacities varied, have this spectrum's shape",
-        "fail": "No posterior draw, with any plausible opacities, has this spectrum's shape",
+        "warn": "few posterior draws, opacities varied, have what is left",
+        "fail": "no posterior draw, with any plausible opacities, has what is left",
     }[verdict]
-    return Check(name, p, verdict, f"{say} ({envelope.p_words}): {_advice(envelope)}.")
+    return Check(name, p, verdict, f"{_size(envelope)}; {say} ({envelope.p_words}): {_advice(envelope.misfit)}.")
 
 
 def structure_check(envelope: Predictive) -> Check:
     """Grade what the residuals have beyond the stated errors, as a share f of the flux."""
-    f, told = envelope.misfit.f, _percent(envelope.errors)
-    verdict = graded(f, "structure")
+    f = envelope.misfit.f
     if f <= envelope.errors:
         beside = f"; beside them the residuals hold {_percent(f)} of the flux" if f > 0 else ""
-        return Check("structure", f, verdict, f"The model fits to your errors of {told}{beside}.")
+        return Check("structure", f, "pass", f"{_size(envelope)}{beside}.")
+    verdict = graded(f, "structure")
     say = {
-        "pass": "the posterior allows for that much",
+        "pass": "as much as real spectra usually have",
         "warn": "something is missing in model or calibration; look where the residuals are",
         "fail": "the model misses a good part of this spectrum; do not quote it before you know what",
     }[verdict]
-    return Check("structure", f, verdict, f"The model fits to {_percent(f)}, more than your errors of {told}: {say}.")
+    return Check("structure", f, verdict, f"{_size(envelope)}: {say}.")
+
+
+def _size(envelope: Predictive) -> str:
+    """Say how well the model fits."""
+    f, told = envelope.misfit.f, _percent(envelope.errors)
+    if f > envelope.errors:
+        return f"The model fits to {_percent(f)}, more than your errors of {told}"
+    return f"The model fits to your errors of {told}"
 
 
 def _percent(share: float) -> str:
@@ -189,13 +197,11 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
 
 
-def _advice(envelope: Predictive) -> str:
-    """Return how large a misfit is, and what to do: mask where it is, or compare where it is everywhere."""
-    misfit, told = envelope.misfit, _percent(envelope.errors)
-    size = f"it fits to {_percent(misfit.f)}, more than your errors of {told}" if misfit.f > envelope.errors else ""
+def _advice(misfit: Misfit) -> str:
+    """Return what to do about a misfit: mask where it is, or compare where it is everywhere."""
     if misfit.band is not None and misfit.share > LOCAL:
         low, high = misfit.band
-        where = f"{misfit.share:.0%} of the misfit is at {low:g}-{high:g} um; mask it and compare"
-        return f"{size}{'; ' if size else ''}{where}: --mask {low:g}:{high:g}"
-    subtle = "it is subtle" if misfit.f <= 0 else f"it fits to {_percent(misfit.f)}, within your errors of {told}"
-    return f"{size or subtle}; the misfit is spread over the spectrum; compare with kappaflow fit"
+        return (
+            f"{misfit.share:.0%} of the misfit is at {low:g}-{high:g} um; mask it and compare: --mask {low:g}:{high:g}"
+        )
+    return "the misfit is spread over the spectrum; compare with kappaflow fit"
