@@ -38,8 +38,9 @@ def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(ne
     assert names == [
         "SNR",
         "covered fraction",
-        "embedding distance",
+        "resemblance",
         "posterior predictive",
+        "structure",
         "seed disagreement",
         "prior edge",
         "faint pixels",
@@ -47,7 +48,7 @@ def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(ne
         "line-list share, networks' guess",
     ]
     verdicts = dict(zip(names, (check.verdict for check in result.checks), strict=True))
-    assert verdicts["SNR"] == verdicts["covered fraction"] == verdicts["embedding distance"] == "pass"
+    assert verdicts["SNR"] == verdicts["covered fraction"] == verdicts["resemblance"] == "pass"
     assert result.envelope.outside < 0.5
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from kappaflow.errors import UserError
 from kappaflow.parameters import INDEX, bounds
-from kappaflow.retrieval.predictive import posterior_predictive, predictive_check
+from kappaflow.retrieval.predictive import posterior_predictive, predictive_check, structure_check
+from kappaflow.retrieval.replicates import Replicates, intraclass
 from kappaflow.retrieval.trust import (
     Check,
     coverage_check,
@@ -185,7 +186,55 @@ def test_a_misfit_everywhere_asks_for_larger_errors_and_says_how_large():
     assert found.misfit.share < 0.4
     assert found.misfit.f == pytest.approx(0.1, rel=0.25)
     assert "spread over the spectrum" in check.sentence
-    assert "f = 0.1" in check.sentence or "f = 0.0" in check.sentence
+    assert "more than your errors of 1" in check.sentence
+    assert structure_check(found).verdict == "warn"
+    assert f"fits to {100 * found.misfit.f:.2g} %" in structure_check(found).sentence
+
+
+def test_structure_that_the_posterior_knows_is_no_misfit_and_is_graded():
+    """The same white structure of 10 %, with draws that have it: the shape passes, and f stands on the card."""
+    rng = RNG(16)
+    flux, error = observed(rng, noise=0.2) * (1 + 0.1 * rng.standard_normal(P)), 0.2 * NOISE
+    f = np.exp(rng.normal(np.log(0.1), 0.2, 300))
+    found = posterior_predictive(flux, error, np.ones(P, bool), Replicates(predicted(rng), f), rng)
+    assert predictive_check(found).verdict == "pass"
+    assert structure_check(found).value == pytest.approx(0.1, rel=0.25)
+    assert structure_check(found).verdict == "warn"
+    wave = flux * (1 + 0.2 * np.sin(60 * WAVE))  # f is known, and no excuse for a wave
+    assert posterior_predictive(wave, error, np.ones(P, bool), Replicates(predicted(rng), f), rng).p_value < 0.01
+
+
+def test_p_values_with_structure_unknown_are_uniform():
+    rng = RNG(17)
+    found = []
+    for _ in range(60):
+        f = 10 ** rng.uniform(-2.5, -1, 201)
+        flux = predicted(rng, 201)
+        sigma = np.hypot(NOISE, f[0] * flux[0])
+        data = flux[0] + sigma * rng.standard_normal(P)
+        found.append(posterior_predictive(data, NOISE, np.ones(P, bool), Replicates(flux[1:], f[1:]), rng).p_value)
+    assert np.abs(np.sort(found) - (np.arange(60) + 0.5) / 60).max() < 1.63 / np.sqrt(60)
+
+
+def test_the_p_value_states_its_error_and_where_it_is_only_a_bound():
+    flux, seeds = observed(RNG(18)) + 0.1 * np.sin(30 * WAVE), range(8)
+    cloud = predicted(RNG(19), 400)
+    found = [posterior_predictive(flux, NOISE, np.ones(P, bool), cloud, RNG(seed)) for seed in seeds]
+    p = [one.p_value for one in found]
+    assert 0.0 < np.mean(p) < 0.5
+    assert np.std(p) < 2 * found[0].p_error  # what another seed changes is within it
+    assert "±" in found[0].p_words
+    wrong = posterior_predictive(5 * flux, NOISE, np.ones(P, bool), cloud, RNG(0))
+    assert wrong.at_most
+    assert 1 / 2001 <= wrong.p_value <= 1 / 400
+    assert "at most" in predictive_check(wrong).sentence
+
+
+def test_replicates_of_one_spectrum_count_for_fewer():
+    rng = RNG(20)
+    alike = rng.normal(size=(1, 500)) + 0.1 * rng.normal(size=(5, 500))
+    assert intraclass(alike) == pytest.approx(0.99, abs=0.01)
+    assert intraclass(rng.normal(size=(5, 500))) < 0.1
 
 
 def test_without_a_misfit_nothing_is_placed():
@@ -193,6 +242,8 @@ def test_without_a_misfit_nothing_is_placed():
     found = placed(observed(rng), rng)
     assert found.misfit.f < 0.02
     assert predictive_check(found).verdict == "pass"
+    assert structure_check(found).verdict == "pass"
+    assert "fits to your errors" in structure_check(found).sentence
 
 
 def test_a_band_wider_than_the_spectrum_is_no_pass():

@@ -67,13 +67,13 @@ class Exact:
     def __init__(self, factor):
         self.factor = factor
 
-    def sample_batch(self, flux, error, mask, n, seed, scale_known):
-        rng = np.random.default_rng(seed)
+    def sample_spectra(self, spectra, n, seed):
+        flux, rng = spectra.flux, np.random.default_rng(seed)
         means, (_, covariance) = np.stack([exact(f)[0] for f in flux]), exact(flux[0])
         noise = rng.multivariate_normal(np.zeros(2), covariance, size=(len(flux), n))
         return means[:, None] + self.factor * noise
 
-    def log_prob_batch(self, theta, flux, error, mask, scale_known):
+    def log_prob_spectra(self, theta, spectra):
         return np.zeros(len(theta))
 
 

@@ -165,6 +165,7 @@ class Card:
     seed: int | None = None  # of the parameters' draws, where they were drawn from one
     parameters: str = "paper"  # name of the parameter set
     opacity: OpacityCard | None = None  # None where it was not recorded
+    dial: tuple[float, float] | None = None  # range of the amplitude where it varies, and networks are told it
 
 
 class Forward(Protocol):

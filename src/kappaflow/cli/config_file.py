@@ -41,8 +41,9 @@ def is_set(content: dict[str, Any]) -> bool:
 
 def _words(name: str, value: Any) -> Any:
     """Return a setting as its option takes it: ranges and pairs as text."""
-    if name == "amplitude" and isinstance(value, list):
-        return ":".join(str(end) for end in value)
+    if name == "amplitude" and isinstance(value, list | dict):
+        ends = value if isinstance(value, list) else [value.get(k) for k in ("low", "high", "at_zero", "at_one")]
+        return ":".join(map(str, ends))
     if name == "axes" and isinstance(value, list):
         return ",".join(value)
     if name in ("pin", "exclude"):

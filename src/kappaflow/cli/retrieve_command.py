@@ -39,6 +39,8 @@ distance, distance_error, offset; any may be absent; files relative to the table
 two detectors of one object: [bold]kappaflow retrieve nrs1_x1d.fits nrs2_x1d.fits --merge[/bold]
 a table without units: [bold]kappaflow retrieve wolf.csv --flux-unit erg/s/cm2/um[/bold]
 your own networks, pooled: [bold]kappaflow retrieve x1d.fits --model m0 --model m1[/bold]
+line lists twice as wrong as packaged, with networks that have a dial: [bold]kappaflow retrieve x1d.fits --model d0
+--line-lists 2[/bold]
 trained with your own line lists: [bold]kappaflow retrieve x1d.fits --model m0 --opacity mine.h5[/bold]
 """
 
@@ -104,6 +106,9 @@ def retrieve(
         bool, typer.Option("--amortized", help="The networks alone: seconds, and wider than the data allow.")
     ] = False,
     draws: Annotated[int, typer.Option(min=100, max=1_000_000, help="Posterior draws, over all networks.")] = DRAWS,
+    line_lists: Annotated[
+        float, typer.Option(min=0, help="Size of line-list errors: 0 none, 1 as packaged. Networks with a dial.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     wavelength_unit: Annotated[
         str | None, typer.Option(help="um, nm, Angstrom, cm-1: where the file is silent.")
@@ -138,7 +143,7 @@ def retrieve(
     from kappaflow.retrieval.result import Failed, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever
 
-    settings = RetrievalSettings(draws=draws, seed=seed, amortized=amortized)
+    settings = RetrievalSettings(draws=draws, seed=seed, amortized=amortized, line_lists=line_lists)
     retriever = Retriever.load(model or (), control or (), opacity=opacity, settings=settings)
     command = shlex.join(["kappaflow", *sys.argv[1:]])
     outcomes, report = retrieve_files(retriever, chosen, out, command=command, **hints)

@@ -22,6 +22,8 @@ run that was killed is continued with --resume. Noise, masks and gain are drawn 
 Example: [bold]kappaflow simulate --out train --n 100000 --seed 0[/bold]
 and a held-out set of the same config: [bold]kappaflow simulate --out test --n 2048 --seed 1[/bold]
 the same again, from the config.json it wrote: [bold]kappaflow simulate --config train/config.json --out again[/bold]
+for networks with a dial (amplitude drawn in 0:2.5, a fifth of the shards at exactly 0, where lists and half-widths are
+fixed too, a fifth at 1): [bold]kappaflow simulate --out train --parameters full --amplitude dial[/bold]
 your own line lists, with the spread measured between them:
 [bold]kappaflow opacity build --source POKAZATEL.h5 --species H2O --name pokazatel --out mine.h5[/bold]
 [bold]kappaflow opacity compare mine.h5:H2O/base mine.h5:H2O/pokazatel --out spread[/bold]
@@ -48,16 +50,19 @@ def _broadening(value: str) -> tuple[float, float]:
     return scale, shift
 
 
-def _span(value: str) -> float | tuple[float, float]:
-    """Read "1" or "0:2.5"."""
-    words = value.split(":")
+def _span(value: str) -> Any:
+    """Read "1", "0:2.5", or a dial: "dial", which is "0:2.5:0.2:0.2" (range, shares of shards at 0 and at 1)."""
+    if value == "dial":
+        return value
     try:
-        low, high = float(words[0]), float(words[-1])
+        numbers = [float(word) for word in value.split(":")]
     except ValueError:
-        low = high = float("nan")
-    if len(words) > 2 or not 0 <= low <= high < float("inf"):
-        raise UserError(f"--amplitude {value}: expected a number of at least 0, or LOW:HIGH, for example 0:2.5")
-    return low if len(words) == 1 else (low, high)
+        numbers = []
+    if len(numbers) == 4:
+        return dict(zip(("low", "high", "at_zero", "at_one"), numbers, strict=True))  # checked with the config
+    if len(numbers) not in (1, 2) or not 0 <= numbers[0] <= numbers[-1] < float("inf"):
+        raise UserError(f"--amplitude {value}: expected a number of at least 0, LOW:HIGH, for example 0:2.5, or dial")
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
 
 
 def _check(directory: Path, as_json: bool) -> None:
@@ -118,7 +123,7 @@ def simulate(
         list[Path] | None, typer.Option(help="Width of the field, as `opacity compare --out` writes it. Repeatable.")
     ] = None,
     perturb: Annotated[str, typer.Option(help="both, smooth, discrete or none.")] = "both",
-    amplitude: Annotated[str, typer.Option(help="Scale of the smooth field, or a range to draw it from: 0:2.5.")] = "1",
+    amplitude: Annotated[str, typer.Option(help="Scale of the smooth field; 0:2.5 draws it; dial (see above).")] = "1",
     axes: Annotated[str | None, typer.Option(help="Species that swap lists: H2O,CH4=base+mine.")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Keep one list: CH4=base. Repeatable.")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Hold a list out: CH4=exomol. Repeatable.")] = None,

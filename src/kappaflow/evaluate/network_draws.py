@@ -49,10 +49,9 @@ class HeldOut:
             for start in range(0, len(seen), CHUNK):
                 rows = slice(start, start + CHUNK)
                 some = seen[rows]
-                arrays, known = (some.flux, some.error, some.mask), some.scale_known
                 # The address of a draw is (seed, member, row of the batch): another seed for every batch.
-                draws[rows] = posterior.sample_batch(*arrays, n=self.draws, seed=seed + start, scale_known=known)
-                log_prob[rows] = posterior.log_prob_batch(some.truth, *arrays, scale_known=known)
+                draws[rows] = posterior.sample_spectra(some, n=self.draws, seed=seed + start)
+                log_prob[rows] = posterior.log_prob_spectra(some.truth, some)
                 advance(len(some))
         box = posterior.box
         method = Method(

@@ -25,23 +25,21 @@ def focus(names: Sequence[str]) -> str:
 
 
 def score(posterior: Posterior, observed: Spectra, *, draws: int = SCORED, seed: int = 1) -> dict[str, Any]:
-    """Judge `posterior` on simulated spectra by `draws` draws each.
+    """Judge `posterior` on simulated spectra by `draws` draws each, with a dial at each spectrum's own amplitude.
 
     Coverage is of C/O (the first parameter where there is none) by rank, overall the mean over parameters; width is the
     median of the 90 % interval, and both it and the interval scores are over the prior's width; nats are the mean gain
     in log density over the prior.
     """
     truth, box = np.asarray(observed.truth, dtype=float), posterior.box
-    spectra = observed.flux, observed.error, observed.mask
-    known = observed.scale_known
-    sampled = posterior.sample_batch(*spectra, n=draws, seed=seed, scale_known=known)
+    sampled = posterior.sample_spectra(observed, n=draws, seed=seed)
     checked = check_draws(truth, sampled, prior=(np.asarray(box.low), np.asarray(box.high)), names=box.names)
     summary = summarize(checked, LEVELS)
     target = box.names.index(focus(box.names))
     ninety = nearest(summary.levels, 0.9)
     inside = inside_by_rank(summary.below, summary.ties, summary.count, summary.levels).mean(axis=1)  # (l, p)
     each = interval_score(summary.truth, summary.lower, summary.upper, summary.levels)[ninety].mean(axis=0) / box.widths
-    density = posterior.log_prob_batch(truth, *spectra, scale_known=known)
+    density = posterior.log_prob_spectra(truth, observed)
     return {
         "parameter": box.names[target],
         "n": len(truth),

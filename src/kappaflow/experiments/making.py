@@ -80,9 +80,8 @@ def _draw(step: Drawn, store: StepStore, report: Report) -> None:
     for first in range(0, len(seen), CHUNK):
         rows = slice(first, first + CHUNK)
         some = seen[rows]
-        arrays, known = (some.flux, some.error, some.mask), some.scale_known
-        draws[rows] = posterior.sample_batch(*arrays, n=step.draws, seed=seed + first, scale_known=known)
-        log_prob[rows] = posterior.log_prob_batch(some.truth, *arrays, scale_known=known)
+        draws[rows] = posterior.sample_spectra(some, n=step.draws, seed=seed + first)
+        log_prob[rows] = posterior.log_prob_spectra(some.truth, some)
         report(min(1.0, (first + CHUNK) / len(seen)))
     told = {"draws": draws, "truth": np.asarray(seen.truth, dtype=float), "log_prob": log_prob}
     told |= {"snr": np.asarray(seen.snr, dtype=float), "good": seen.mask.mean(axis=1)}

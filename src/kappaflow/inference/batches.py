@@ -23,7 +23,8 @@ __all__ = ["ArrayBatches", "Batches", "prefetched"]
 class Batches(Protocol):
     """A training set and its validation split.
 
-    The split belongs to the data, not to a training seed: members of an ensemble share it.
+    The split belongs to the data, not to a training seed: members of an ensemble share it. Data that can also give
+    `clean(count)`, noise-free flux (n, p), let their networks tell whether a spectrum resembles them.
     """
 
     @property
@@ -84,6 +85,10 @@ class ArrayBatches:
     def card(self) -> Card:
         """See `Batches.card`."""
         return self._card
+
+    def clean(self, count: int) -> np.ndarray:
+        """Return the noise-free flux of `count` training spectra."""
+        return self._flux[: min(count, self.card.n_train)]
 
     def train(self, epoch: int, index: int, size: int) -> Spectra:
         """See `Batches.train`."""

@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from kappaflow.errors import UserError
 from kappaflow.inference.network import Estimator, Familiarity
 from kappaflow.inference.recipes import Recipe
+from kappaflow.inference.resemblance import Resemblance
 from kappaflow.spectra import Box, Card, OpacityCard
 from kappaflow.storage import digest_arrays, written_whole
 
@@ -28,6 +29,7 @@ __all__ = ["FILE", "Checkpoint", "read_tensors", "write_tensors"]
 
 FILE = "network.safetensors"  # the name in a model's folder
 _FORMAT, _VERSION = "kappaflow-network", 1
+_RESEMBLANCE = {"mean": np.float32, "components": np.float16, "variances": np.float32, "null": np.float32}
 
 
 def write_tensors(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
@@ -74,6 +76,7 @@ class Checkpoint:
     seed: int
     metrics: dict[str, Any] = field(default_factory=dict)
     familiarity: Familiarity | None = None
+    resemblance: Resemblance | None = None
 
     @property
     def box(self) -> Box:
@@ -92,6 +95,9 @@ class Checkpoint:
         if self.familiarity is not None:
             for name in ("mean", "whiten", "distances"):
                 arrays[f"familiarity.{name}"] = getattr(self.familiarity, name).astype(np.float32)
+        if self.resemblance is not None:
+            for name, kind in _RESEMBLANCE.items():
+                arrays[f"resemblance.{name}"] = getattr(self.resemblance, name).astype(kind)
         header = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -106,6 +112,7 @@ class Checkpoint:
                 "seed": self.card.seed,
                 "parameters": self.card.parameters,
                 "opacity": None if self.card.opacity is None else asdict(self.card.opacity),
+                "dial": self.card.dial,
             },
             "box": {"names": self.box.names, "low": self.box.low, "high": self.box.high},
             "metrics": self.metrics,
@@ -125,8 +132,9 @@ class Checkpoint:
             told = dict(header["data"])
             opacity = told.pop("opacity", None)  # networks of the first release did not say
             opacity = None if opacity is None else OpacityCard(**opacity)
-            card = Card(wavelength=arrays["wavelength"], box=box, opacity=opacity, **told)
-            estimator = Estimator(recipe, len(card.wavelength), len(box))
+            dial = _range(told.pop("dial", None))
+            card = Card(wavelength=arrays["wavelength"], box=box, opacity=opacity, dial=dial, **told)
+            estimator = Estimator(recipe, len(card.wavelength), len(box), dial)
             weights = {k.removeprefix("weights."): v for k, v in arrays.items() if k.startswith("weights.")}
             _restore(estimator, weights)
             seed, metrics = int(header["seed"]), dict(header["metrics"])
@@ -136,12 +144,33 @@ class Checkpoint:
             raise UserError(f"{target}: its header and tensors do not fit together ({_short(error)})") from None
         names = [f"familiarity.{n}" for n in ("mean", "whiten", "distances")]
         known = Familiarity(*(arrays[n] for n in names)) if all(n in arrays for n in names) else None
-        return cls(estimator.eval(), card, seed, metrics, known)
+        return cls(estimator.eval(), card, seed, metrics, known, _resemblance(target, arrays))
+
+
+def _resemblance(path: Path, arrays: dict[str, np.ndarray]) -> Resemblance | None:
+    """Read the components of the training set, where the network carries them."""
+    stored = {name: arrays[f"resemblance.{name}"] for name in _RESEMBLANCE if f"resemblance.{name}" in arrays}
+    if len(stored) < len(_RESEMBLANCE):
+        return None
+    pixels, count = arrays["wavelength"].size, stored["variances"].size
+    if [stored[name].shape for name in ("mean", "components")] != [(pixels,), (count, pixels)]:
+        raise UserError(f"{path}: its header and tensors do not fit together (components of other pixels)")
+    return Resemblance(**{name: array.astype(float) for name, array in stored.items()})
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     return path if path.suffix == ".safetensors" else path / FILE
+
+
+def _range(stated: Any) -> tuple[float, float] | None:
+    """Return the dial of a header: two numbers, the lower one first, or None."""
+    if stated is None:
+        return None
+    low, high = map(float, stated)
+    if not 0 <= low < high < float("inf"):
+        raise ValueError(f"a dial from {low} to {high}")
+    return low, high
 
 
 def _short(error: Exception) -> str:

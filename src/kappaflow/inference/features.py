@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kappaflow.errors import UserError
 from kappaflow.inference.recipes import Inputs
 from kappaflow.parameters import SNR
 from kappaflow.spectra import Spectra
@@ -72,17 +73,21 @@ UNSCALED = ("mask",)  # its zeros mean something
 
 _LOG_SNR = (math.log(SNR.low) + math.log(SNR.high)) / 2, (math.log(SNR.high) - math.log(SNR.low)) / 2
 
+DIAL = 2  # columns of the amplitude in the context: itself, and whether it is exactly 0
 # name -> number of columns in the context
 SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2, "log_spread": 1}
 
 
 class Features(nn.Module):
-    """The inputs of a recipe on `pixels` pixels, with the scaling fitted on training data."""
+    """The inputs of a recipe on `pixels` pixels, with the scaling fitted on training data.
 
-    def __init__(self, inputs: Inputs, pixels: int) -> None:
+    Where the amplitude of the opacities' randomization varies within `dial`, it is one of the scalars.
+    """
+
+    def __init__(self, inputs: Inputs, pixels: int, dial: tuple[float, float] | None = None) -> None:
         super().__init__()
-        self.inputs = inputs
-        self.width = sum(SCALARS[name] for name in inputs.scalars)
+        self.inputs, self.dial = inputs, dial
+        self.width = sum(SCALARS[name] for name in inputs.scalars) + (DIAL if dial else 0)
         shape = (len(inputs.channels), pixels)
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("spread", torch.ones(shape))
@@ -107,7 +112,22 @@ class Features(nn.Module):
             torch.as_tensor(np.ascontiguousarray(a, dtype=np.float32)) for a in (spectra.flux, spectra.error)
         )
         mask, known = (torch.as_tensor(np.array(a, dtype=bool)) for a in (spectra.mask, spectra.scale_known))
-        return self(flux, error, mask, known)
+        prepared = self(flux, error, mask, known)
+        if self.dial is None:
+            return prepared
+        return Prepared(prepared.channels, torch.cat((prepared.scalars, self._turned(spectra.amplitude)), dim=-1))
+
+    def _turned(self, amplitude: np.ndarray | None) -> Tensor:
+        """Return the dial's columns (b, 2): the amplitude from -1 to 1, and whether everything is fixed.
+
+        At exactly 0 the line lists are fixed, next to it they are not: a jump that the network need not learn.
+        """
+        assert self.dial is not None, "a network without a dial has no amplitude"
+        if amplitude is None:
+            raise UserError("spectra: no amplitude; this network has a dial and needs one for each spectrum")
+        low, high = self.dial
+        values = torch.as_tensor(np.asarray(amplitude, dtype=np.float32))
+        return torch.stack(((2 * values - low - high) / (high - low), (values == 0).float()), dim=-1)
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Spectra]) -> None:

@@ -19,13 +19,14 @@ __all__ = ["Estimator", "Familiarity"]
 class Estimator(nn.Module):
     """p(theta | spectrum) on the unit cube of the prior box, for spectra on `pixels` pixels.
 
-    The context of the flow is the embedding of the channels, beside the scalars of the recipe (SNR, flux scale).
+    The context of the flow is the embedding of the channels, beside the scalars of the recipe (SNR, flux scale) and,
+    where the amplitude of the opacities' randomization varies within `dial`, that amplitude.
     """
 
-    def __init__(self, recipe: Recipe, pixels: int, parameters: int) -> None:
+    def __init__(self, recipe: Recipe, pixels: int, parameters: int, dial: tuple[float, float] | None = None) -> None:
         super().__init__()
         self.recipe, self.pixels, self.size = recipe, pixels, parameters
-        self.features = Features(recipe.inputs, pixels)
+        self.features = Features(recipe.inputs, pixels, dial)
         self.embedding = EMBEDDINGS[recipe.embedding.kind](recipe.embedding, len(recipe.inputs.channels), pixels)
         self.flow = BoundedFlow(recipe.flow, parameters, recipe.embedding.features + self.features.width)
 

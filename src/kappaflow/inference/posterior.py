@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from kappaflow.errors import UserError
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.features import Prepared
 from kappaflow.inference.incremental import IncrementalSampler, same_masks
+from kappaflow.inference.mixing import refuse_to_mix
 from kappaflow.parameters import DRAWS, NAMED
 from kappaflow.randomness import generator
 from kappaflow.spectra import Box, OpacityCard, Spectra, same_pixels
@@ -56,6 +59,10 @@ class Posterior:
     flux scaled to the network's reference distance measures the radius, any other must not. Methods ending in
     `_batch` take arrays of many spectra and the same word, `scale_known`.
 
+    Networks with a `dial` were told how strongly the opacities were randomized: `amplitude` is 1 for the packaged prior
+    of line-list errors, 0 for fixed line lists; 1 unless given, or what `at` set. Others know one amplitude, their
+    training's, and take no other.
+
     Examples
     --------
     >>> import kappaflow as kf
@@ -68,8 +75,9 @@ class Posterior:
     def __init__(self, members: Sequence[Checkpoint]) -> None:
         if not members:
             raise UserError("posterior: no network given; expected at least one")
-        _refuse_to_mix(members)
+        refuse_to_mix(members)
         self.members = tuple(members)
+        self.amplitude = 1.0  # where the dial stands
         # Members whose flows have the same masks go through the sampler together.
         self._groups: list[tuple[list[int], IncrementalSampler]] = []
         flows = [m.estimator.flow.nsf for m in members]
@@ -109,8 +117,17 @@ class Posterior:
 
     @property
     def opacity(self) -> OpacityCard | None:
-        """Which opacities the members were trained with; None, as in the first release, means the packaged ones."""
-        return self.members[0].card.opacity
+        """Which opacities the members were trained with; None, as in the first release, means the packaged ones.
+
+        With a dial, their randomization is the one at its place: at 0 there is none.
+        """
+        card = self.members[0].card.opacity
+        if card is None or self.dial is None or self.amplitude == 1:
+            return card
+        scaled = [[self.amplitude * width for width in row] for row in card.sigma]
+        if self.amplitude > 0:
+            return replace(card, sigma=scaled)
+        return replace(card, sigma=scaled, combinations=list(card.combinations)[:1], broadening=((1.0, 0.0),))
 
     @property
     def box(self) -> Box:
@@ -127,9 +144,20 @@ class Posterior:
         """The network's pixels [micron], (p,)."""
         return self.members[0].card.wavelength
 
-    def sample(self, spectrum: Any, n: int = DRAWS, seed: int = 0) -> np.ndarray:
+    @property
+    def dial(self) -> tuple[float, float] | None:
+        """Range of the amplitude that the networks are told; None where they know their training's alone."""
+        return self.members[0].card.dial
+
+    def at(self, amplitude: float) -> Posterior:
+        """Return the same networks with the dial at `amplitude`, for every call that is not given another."""
+        turned = copy.copy(self)
+        turned.amplitude = self._allowed(float(amplitude))
+        return turned
+
+    def sample(self, spectrum: Any, n: int = DRAWS, seed: int = 0, *, amplitude: float | None = None) -> np.ndarray:
         """Draw (n, D) parameters for one spectrum, strictly inside the prior box."""
-        return self._sample(self._of(spectrum), n, seed)[0]
+        return self._sample(self._of(spectrum, amplitude), n, seed)[0]
 
     def sample_batch(
         self,
@@ -145,19 +173,25 @@ class Posterior:
 
         Members contribute equal counts, concatenated; where `n` is not a multiple, the first give one more.
         """
-        return self._sample(self._checked(flux, error, mask, scale_known), n, seed)
+        return self._sample(self._turned(self._checked(flux, error, mask, scale_known)), n, seed)
 
-    def sample_members(self, spectrum: Any, n: int = DRAWS, seed: int = 0) -> np.ndarray:
+    def sample_spectra(self, spectra: Spectra, n: int = DRAWS, seed: int = 0) -> np.ndarray:
+        """Draw (b, n, D) as `sample_batch` does, each spectrum at its own amplitude: how simulated ones are judged."""
+        return self._sample(self._own(spectra), n, seed)
+
+    def sample_members(
+        self, spectrum: Any, n: int = DRAWS, seed: int = 0, *, amplitude: float | None = None
+    ) -> np.ndarray:
         """Draw (M, n, D): each member's own, to see whether they agree."""
-        return self._draws(self._of(spectrum), n, seed)[:, 0]
+        return self._draws(self._of(spectrum, amplitude), n, seed)[:, 0]
 
-    def log_prob(self, theta: np.ndarray, spectrum: Any) -> np.ndarray:
+    def log_prob(self, theta: np.ndarray, spectrum: Any, *, amplitude: float | None = None) -> np.ndarray:
         """Log of the pooled density at `theta` (..., D), per unit of each parameter; -inf outside the box."""
         theta = np.asarray(theta, dtype=float)
         if theta.shape[-1:] != (len(self.box),):
             raise UserError(f"theta: shape {theta.shape}; expected (..., {len(self.box)}), in the order {self.names}")
         flat = theta.reshape(1, -1, len(self.box))
-        return self._log_prob(flat, self._of(spectrum))[0].reshape(theta.shape[:-1])
+        return self._log_prob(flat, self._of(spectrum, amplitude))[0].reshape(theta.shape[:-1])
 
     def log_prob_batch(
         self,
@@ -169,12 +203,18 @@ class Posterior:
         scale_known: bool | np.ndarray = False,
     ) -> np.ndarray:
         """Log of the pooled density (b,) of `theta` (b, D), a row for each spectrum (b, p)."""
-        theta = np.asarray(theta, dtype=float)[:, None]
-        return self._log_prob(theta, self._checked(flux, error, mask, scale_known))[:, 0]
+        spectra = self._turned(self._checked(flux, error, mask, scale_known))
+        return self._log_prob(np.asarray(theta, dtype=float)[:, None], spectra)[:, 0]
 
-    def summary(self, spectrum: Any, n: int = DRAWS, seed: int = 0) -> dict[str, dict[str, Any]]:
+    def log_prob_spectra(self, theta: np.ndarray, spectra: Spectra) -> np.ndarray:
+        """Log of the pooled density (b,) of `theta` (b, D), a row for each spectrum, at its own amplitude."""
+        return self._log_prob(np.asarray(theta, dtype=float)[:, None], self._own(spectra))[:, 0]
+
+    def summary(
+        self, spectrum: Any, n: int = DRAWS, seed: int = 0, *, amplitude: float | None = None
+    ) -> dict[str, dict[str, Any]]:
         """Median and central 68 % and 90 % intervals of each parameter, with unit."""
-        draws = self.sample(spectrum, n, seed)
+        draws = self.sample(spectrum, n, seed, amplitude=amplitude)
         # Weibull's rule: linear interpolation between few draws reads tails too narrow.
         quantiles = np.quantile(draws, (0.05, 0.16, 0.5, 0.84, 0.95), axis=0, method="weibull")
         rows = {}
@@ -186,7 +226,9 @@ class Posterior:
 
     def embed(self, spectrum: Any) -> list[np.ndarray]:
         """Each member's embedding (E,) of one spectrum."""
-        return [c[0, : m.estimator.recipe.embedding.features].numpy() for m, c in self._contexts(self._of(spectrum))]
+        any_amplitude = self.dial[0] if self.dial else None  # it stands beside the embedding, not in it
+        contexts = self._contexts(self._of(spectrum, any_amplitude))
+        return [c[0, : m.estimator.recipe.embedding.features].numpy() for m, c in contexts]
 
     def familiarity(self, spectrum: Any) -> list[dict[str, float]]:
         """How far from training each member finds the spectrum: distance and p-value on validation spectra."""
@@ -199,6 +241,11 @@ class Posterior:
             distance = float(member.familiarity.distance(embedding))
             rows.append({"distance": distance, "p_value": float(member.familiarity.p_value(np.array(distance)))})
         return rows
+
+    def resemblance(self, spectrum: Any) -> tuple[float, str] | None:
+        """p-value of the spectrum's distance from the training set, and in what it is strangest; None if not known."""
+        known, one = self.members[0].resemblance, self._of(spectrum, self.dial[0] if self.dial else None)
+        return None if known is None else known.p_value(one.flux[0], one.error[0], one.mask[0])
 
     def _sample(self, spectra: Spectra, n: int, seed: int) -> np.ndarray:
         if n < 1:
@@ -246,8 +293,8 @@ class Posterior:
             pairs.append((member, torch.cat(parts)))
         return pairs
 
-    def _of(self, spectrum: Any) -> Spectra:
-        """One spectrum object as a batch of one."""
+    def _of(self, spectrum: Any, amplitude: float | None = None) -> Spectra:
+        """One spectrum object as a batch of one, with the dial at `amplitude`."""
         arrays = []
         for name in ("flux", "error", "mask"):
             if not hasattr(spectrum, name):
@@ -262,7 +309,33 @@ class Posterior:
                     "it onto `posterior.wavelength` first"
                 )
         flux, error, mask = arrays
-        return self._checked(flux, error, mask, _scale_known(spectrum))
+        return self._turned(self._checked(flux, error, mask, _scale_known(spectrum)), amplitude)
+
+    def _turned(self, spectra: Spectra, amplitude: float | None = None) -> Spectra:
+        """Return the spectra with the dial at `amplitude`, or where it stands."""
+        value = self._allowed(self.amplitude if amplitude is None else float(amplitude))
+        return replace(spectra, amplitude=np.full(len(spectra), value))
+
+    def _own(self, spectra: Spectra) -> Spectra:
+        """Return the spectra checked, with their own amplitudes where there is a dial."""
+        checked = self._checked(spectra.flux, spectra.error, spectra.mask, spectra.scale_known)
+        if self.dial is None or spectra.amplitude is None:
+            return checked
+        self._allowed(float(spectra.amplitude.min())), self._allowed(float(spectra.amplitude.max()))
+        return replace(checked, amplitude=spectra.amplitude)
+
+    def _allowed(self, amplitude: float) -> float:
+        """Refuse an amplitude outside the dial, and any but 1 where there is none."""
+        if self.dial is None:
+            if amplitude != 1:
+                raise UserError(
+                    f"amplitude {amplitude:g}: these networks have no dial and know their training's alone; expected "
+                    "1, or networks trained on `kappaflow simulate --amplitude dial`"
+                )
+        elif not self.dial[0] <= amplitude <= self.dial[1]:
+            low, high = self.dial
+            raise UserError(f"amplitude {amplitude:g}: outside the dial of these networks, {low:g} to {high:g}")
+        return amplitude
 
     def _checked(
         self, flux: np.ndarray, error: np.ndarray, mask: np.ndarray, scale_known: bool | np.ndarray
@@ -285,30 +358,3 @@ def _noise(members: int, rows: slice, shape: tuple[int, int], seed: int) -> Tens
         for m in range(members)
     ]
     return torch.from_numpy(np.asarray(draws))
-
-
-def _refuse_to_mix(members: Sequence[Checkpoint]) -> None:
-    first = members[0]
-    for i, other in enumerate(members[1:], start=1):
-        if other.box != first.box:
-            raise UserError(
-                f"posterior: network {i} retrieves {', '.join(other.box.names)} in its own box, network 0 "
-                f"{', '.join(first.box.names)}; only networks of the same parameters and priors can be pooled"
-            )
-        here, there = first.card.wavelength, other.card.wavelength
-        if not same_pixels(here, there):
-            raise UserError(
-                f"posterior: network {i} sees {len(there)} pixels (preset {other.card.preset!r}), network 0 "
-                f"{len(here)} (preset {first.card.preset!r}); only networks on the same pixels can be pooled"
-            )
-        here, there = recorded_table(first.card.opacity), recorded_table(other.card.opacity)
-        if not here.same(there):
-            raise UserError(
-                f"posterior: network {i} was trained with opacity table {there}, network 0 with {here}; only networks "
-                "of the same opacities can be pooled"
-            )
-        if other.card.digest != first.card.digest:
-            raise UserError(
-                f"posterior: network {i} was trained on data {other.card.digest}, network 0 on {first.card.digest}; "
-                "only networks of the same simulation (`kappaflow simulate` with the same options) can be pooled"
-            )

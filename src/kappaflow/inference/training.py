@@ -24,6 +24,7 @@ from kappaflow.inference.devices import Cpu, Place
 from kappaflow.inference.features import Features, Prepared
 from kappaflow.inference.network import Estimator, Familiarity
 from kappaflow.inference.recipes import Recipe
+from kappaflow.inference.resemblance import Resemblance
 from kappaflow.inference.schedule import SCHEDULES
 from kappaflow.inference.state import STATE, Run, State
 from kappaflow.randomness import generator, torch_seed
@@ -33,6 +34,7 @@ __all__ = ["Diverged", "Trainer", "plan_run"]
 
 SCALING = 8192  # spectra that set the scaling of the inputs
 FAMILIAR = 20_480  # training spectra whose embeddings are recorded
+RESEMBLED, RESEMBLING = 8192, 1024  # training spectra with components taken, validation spectra judged by them
 VALIDATION = 10_240  # spectra scored after an epoch, at most
 SAVE_EVERY = 60.0  # seconds between saves within an epoch; when a state is saved does not change it
 MEASURED = 20  # steps after which a budget in minutes has a rate to go by
@@ -92,7 +94,8 @@ class Trainer:
         self.run, self.batches, self.folder = run, batches, Path(folder)
         self.place = place or Cpu()
         with _seeded(run.seed, "weights"):
-            estimator = Estimator(run.recipe, len(batches.card.wavelength), len(batches.card.box))
+            card = batches.card
+            estimator = Estimator(run.recipe, len(card.wavelength), len(card.box), card.dial)
         self.state = State.fresh(run, estimator)
         self.curves = Curves(self.folder, tensorboard=tensorboard)
         self.per_epoch = run.n_train // run.recipe.training.batch
@@ -320,7 +323,15 @@ class Trainer:
             "threads": self.run.threads,
             "ended": reason,
         }
-        return Checkpoint(estimator.cpu(), self.batches.card, self.run.seed, metrics, Familiarity.of(*clouds))
+        known = Familiarity.of(*clouds), self._resemblance()
+        return Checkpoint(estimator.cpu(), self.batches.card, self.run.seed, metrics, *known)
+
+    def _resemblance(self) -> Resemblance | None:
+        """Principal components of the training set, where it can give noise-free spectra and all are positive."""
+        clean = getattr(self.batches, "clean", lambda count: np.zeros((0, 0)))(RESEMBLED)
+        if not clean.size or not (clean > 0).all():
+            return None
+        return Resemblance.of(clean, self._some("validation", RESEMBLING))
 
     @torch.no_grad()
     def _embeddings(self, estimator: Estimator, split: str, count: int) -> np.ndarray:

@@ -106,6 +106,7 @@ def _write_figures(result: Retrieval, folder: Path) -> list[Path]:
     """Write the figures; return their paths."""
     from kappaflow.plots import object_figures as plots
     from kappaflow.plots import save_figure
+    from kappaflow.plots.dial_figure import c_to_o_against_dial
 
     spectrum, band = result.spectrum, result.envelope
     data = (spectrum.flux, spectrum.error, spectrum.mask)
@@ -124,4 +125,6 @@ def _write_figures(result: Retrieval, folder: Path) -> list[Path]:
             {k: v[:, place] for k, v in draws.items()}, prior=(result.box.low[place], result.box.high[place])
         ),
     }
+    if result.dial is not None:
+        figures["dial"] = c_to_o_against_dial(result.dial.amplitude, result.dial.quantiles, result.dial.chosen)
     return [path for name, figure in figures.items() for path in save_figure(figure, folder / name)]

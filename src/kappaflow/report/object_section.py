@@ -20,6 +20,8 @@ _CAPTIONS = {
     "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities included; residuals below.",
     "spectrum": "Data on the model's pixels.",
     "c_to_o": "C/O; thick bars hold 68 %, thin ones 90 %.{more} Every density is drawn to the same height.",
+    "dial": "C/O by the same networks as line lists are taken to be more and more wrong: 0 trusts them, 1 is the "
+    "packaged prior; median, 68 and 90 %.",
     "corner": "C/O and the parameters the spectrum constrains; contours hold 68 and 95 %.",
 }
 _KINDS = {
@@ -47,6 +49,8 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
         Figure(folder / "c_to_o.png", _c_to_o_caption(summary), "C/O densities and intervals"),
         Figure(folder / "corner.png", _CAPTIONS["corner"], "corner plot of the informative parameters"),
     ]
+    if summary.get("dial"):
+        figures.append(Figure(folder / "dial.png", _CAPTIONS["dial"], "C/O against the size of line-list errors"))
     meta = summary["spectrum"]
     kept = [f"A later attempt failed and left this result as it was: {summary['error']}"] if "error" in summary else []
     strong = frozenset({list(summary["parameters"]).index("C_O")})

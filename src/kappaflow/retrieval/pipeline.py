@@ -8,6 +8,7 @@ import numpy as np
 
 from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior, pooled
+from kappaflow.inference.resemblance import STATISTICS
 from kappaflow.instrument import on_nrs2
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
@@ -16,7 +17,8 @@ from kappaflow.randomness import generator
 from kappaflow.refinement.refined import Refined
 from kappaflow.retrieval.data_checks import faint_check, learned_check
 from kappaflow.retrieval.exactness import Exactness, refined_both, refinement_check, share_check
-from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check
+from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check, structure_check
+from kappaflow.retrieval.replicates import Replicates
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.retrieval.trust import (
     Check,
@@ -24,10 +26,11 @@ from kappaflow.retrieval.trust import (
     edge_check,
     familiarity_check,
     line_list_share,
+    resemblance_check,
     seed_check,
     snr_check,
 )
-from kappaflow.simulation.noise import gain, with_structure
+from kappaflow.simulation.noise import gain, structure
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
 from kappaflow.tables.table_names import recorded_table
@@ -85,6 +88,7 @@ def retrieve_spectrum(
         coverage_check(spectrum.mask),
         _familiarity(posterior, spectrum),
         fits,
+        *([] if envelope is None else [structure_check(envelope)]),
         seed_check(list(members[..., _CO])),
         edge_check(draws, posterior.box),
         faint_check(native),
@@ -123,7 +127,8 @@ def _provenance(posterior: Posterior, control: Posterior | None, settings: Retri
     def named(networks: Posterior) -> str:
         card = networks.members[0].card
         each = "; ".join(f"seed {m.seed}, {m.card.n_train:,} spectra" for m in networks.members)
-        return f"{len(networks.members)} of preset {card.preset}, data {card.digest} ({each})"
+        dial = "" if networks.dial is None else f", dial at {networks.amplitude:g}"
+        return f"{len(networks.members)} of preset {card.preset}, data {card.digest} ({each}){dial}"
 
     made = {"kappaflow": kappaflow.__version__, "networks": named(posterior)}
     made |= {"opacity table": str(recorded_table(posterior.opacity)), "seed": str(settings.seed)}
@@ -131,6 +136,10 @@ def _provenance(posterior: Posterior, control: Posterior | None, settings: Retri
 
 
 def _familiarity(posterior: Posterior, spectrum: Spectrum) -> Check:
+    """Grade the distance from training: in the space of spectra, or of embeddings where that is all there is."""
+    found = posterior.resemblance(spectrum)
+    if found is not None:
+        return resemblance_check(found[0], STATISTICS[found[1]])
     try:
         return familiarity_check([row["p_value"] for row in posterior.familiarity(spectrum)])
     except UserError as error:
@@ -147,8 +156,8 @@ def _predictive(
     def predictive(vary: bool) -> Predictive:
         flux = predict(model, theta, rng, vary=vary, card=card)
         flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
-        error = with_structure(np.broadcast_to(spectrum.error, flux.shape), flux, theta)
-        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng, wavelength=spectrum.wavelength)
+        data = (spectrum.flux, spectrum.error, spectrum.mask)
+        return posterior_predictive(*data, Replicates(flux, structure(theta)), rng, wavelength=spectrum.wavelength)
 
     envelope = predictive(vary=True)
     check = predictive_check(envelope)
@@ -169,8 +178,8 @@ def _refined_predictive(
                 flux[own] = model(refined.draws[rows[own]], refined.field[rows[own]], lists or None)
         flux *= refined.gains[rows][:, on_nrs2(model.wavelength).astype(int)]
         flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
-        error = np.sqrt(spectrum.error**2 + (refined.f[rows, None] * flux) ** 2)
-        return posterior_predictive(spectrum.flux, error, spectrum.mask, flux, rng, wavelength=spectrum.wavelength)
+        data = (spectrum.flux, spectrum.error, spectrum.mask)
+        return posterior_predictive(*data, Replicates(flux, refined.f[rows]), rng, wavelength=spectrum.wavelength)
 
     envelope = predictive(exact.marginal)
     check = predictive_check(envelope)

@@ -14,6 +14,7 @@ from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS, INDEX, NAMED
 from kappaflow.refinement.refined import RefineSettings
+from kappaflow.retrieval.dial import DialCurve
 from kappaflow.retrieval.exactness import Exactness
 from kappaflow.retrieval.predictive import Predictive
 from kappaflow.retrieval.trust import Check, Grade, worst
@@ -32,13 +33,14 @@ _QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
 
 @dataclass(frozen=True)
 class RetrievalSettings:
-    """How many draws, how many of them predicted, the seed of everything random, and whether the likelihood decides."""
+    """How many draws and predictions, the seed, where the dial stands, and whether the likelihood decides."""
 
     draws: int = DRAWS
-    predicted: int = 400  # half of them are the null: p-values reach down to 1 in 201
+    predicted: int = 400  # model spectra; each gives several null draws of the predictive check
     seed: int = 0
     amortized: bool = False  # the networks alone, in seconds; otherwise their draws are refined
     refine: RefineSettings = RefineSettings()  # how; draws and seed are those above
+    line_lists: float = 1.0  # amplitude of line-list errors, for networks with a dial: 0 none, 1 the packaged prior
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Retrieval:
     settings: RetrievalSettings = RetrievalSettings()
     name: str = "spectrum"
     provenance: Mapping[str, str] = field(default_factory=dict)  # what made the numbers
+    dial: DialCurve | None = None  # C/O against the amplitude, of networks that are told it
     refined: Exactness | None = None  # None with --amortized, or where it was not possible
 
     @property
@@ -180,6 +183,8 @@ class Retrieval:
             "covered_fraction": float(self.spectrum.mask.mean()),
             "draws": len(self.draws),
             "predicted": self.envelope is not None,
+            "line_lists": self.settings.line_lists,
+            "dial": None if self.dial is None else self.dial.as_dict(),
             "spectrum": {k: list(v) if isinstance(v, tuple) else v for k, v in self.spectrum.meta.items()},
             "provenance": dict(self.provenance),
         }

@@ -15,6 +15,7 @@ from kappaflow.observe.distances import as_distance, stated_distance
 from kappaflow.observe.read import Hint, read_spectrum
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import name_objects
+from kappaflow.retrieval.dial import c_to_o_by_dial, turned
 from kappaflow.retrieval.distance_error import with_distance_error
 from kappaflow.retrieval.pipeline import retrieve_spectrum
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
@@ -50,7 +51,8 @@ class Retriever:
         ----------
         model, control
             Networks trained with varied and with fixed opacities: files, folders of `kappaflow train`, or loaded. No
-            control by default: what line lists do to the error bar is the likelihood's to say.
+            control by default (what line lists do to the error bar is the likelihood's to say); networks with a dial
+            are their own, at 0.
         opacity
             The opacity table that the networks were trained with, where it is not the packaged one.
         settings
@@ -66,7 +68,10 @@ class Retriever:
                     "like them, on `kappaflow simulate --perturb none`"
                 )
         refuse_other_table(posterior, opacity)
-        return cls(posterior, others, opacity, settings)
+        try:
+            return cls(*turned(posterior, others, settings.line_lists), opacity, settings)
+        except UserError as error:
+            raise UserError(f"--line-lists: {error}") from None
 
     @cached_property
     def forward(self) -> Forward | str:
@@ -84,7 +89,8 @@ class Retriever:
             distance=None if known is None else known.pc,
             settings=self.settings,
         )
-        return with_distance_error(found, known)
+        curve = c_to_o_by_dial(self.posterior, found.spectrum, draws=self.settings.draws, seed=self.settings.seed)
+        return with_distance_error(replace(found, dial=curve), known)
 
 
 def _loaded(networks: File | Sequence[File] | Posterior) -> Posterior | None:

@@ -24,7 +24,9 @@ __all__ = [
     "coverage_check",
     "edge_check",
     "familiarity_check",
+    "graded",
     "line_list_share",
+    "resemblance_check",
     "seed_check",
     "snr_check",
     "worst",
@@ -37,14 +39,16 @@ GRADES: tuple[Grade, ...] = ("pass", "warn", "fail")
 THRESHOLDS: dict[str, tuple[float, float]] = {
     "covered fraction": (0.40, 0.20),  # of the model's pixels; one detector alone is 0.34
     "embedding distance": (0.05, 0.01),  # p-value
+    "resemblance": (0.05, 0.01),  # p-value
     "posterior predictive": (0.05, 0.01),  # p-value
+    "structure": (0.06, 0.15),  # f, share of the flux; real spectra are fitted to 0.03 to 0.07
     # Largest distance of two members' medians / pooled 68 % half-width. With three networks 12 % and 1 % of simulated
     # spectra are beyond (benchmarks/disagreement.py).
     "seed disagreement": (1.0, 1.4),
     "prior edge": (3.0, 8.0),  # density in the outer 2 % of the prior / the prior's own
 }
 GUESS = "line-list share, networks' guess"
-_SHARES = ("covered fraction", "line-list share", GUESS)  # shown in per cent
+_SHARES = ("covered fraction", "line-list share", GUESS, "structure")  # shown in per cent
 _EDGE = 0.02  # of the prior width: the rim that counts as its edge
 
 
@@ -77,7 +81,7 @@ def worst(checks: Sequence[Check]) -> Grade:
     return GRADES[max((GRADES.index(check.verdict) for check in checks), default=0)]
 
 
-def _graded(value: float, name: str) -> Grade:
+def graded(value: float, name: str) -> Grade:
     """Grade `value` against THRESHOLDS[name], whichever way round they are."""
     good, fair = THRESHOLDS[name]
     sign = 1.0 if good > fair else -1.0
@@ -101,7 +105,7 @@ def snr_check(snr: float) -> Check:
 def coverage_check(mask: np.ndarray) -> Check:
     """Share of the model's pixels with good data, from `mask` (p,)."""
     value = float(np.mean(mask))
-    verdict = _graded(value, "covered fraction")
+    verdict = graded(value, "covered fraction")
     advice = {
         "pass": "enough for the networks",
         "warn": "little; add the other detector's file with --merge",
@@ -113,13 +117,24 @@ def coverage_check(mask: np.ndarray) -> Check:
 def familiarity_check(p_values: Sequence[float]) -> Check:
     """Grade the members' p-values of the embedding distance by their median."""
     p = float(np.median(p_values))
-    verdict = _graded(p, "embedding distance")
+    verdict = graded(p, "embedding distance")
     say = {
         "pass": "is placed among the simulations by the networks",
         "warn": "is unusual among the simulations: look at its residuals before quoting",
         "fail": "is unlike any simulation the networks know: do not quote its posterior; compare with kappaflow fit",
     }[verdict]
     return Check("embedding distance", p, verdict, f"The spectrum {say} (p = {p:.2g}).")
+
+
+def resemblance_check(p: float, strange: str) -> Check:
+    """Grade the p-value of the distance from the training set in the space of spectra; `strange` says where it is."""
+    verdict = graded(p, "resemblance")
+    say = {
+        "pass": "looks like spectra of the training set",
+        "warn": f"is unusual beside the training set ({strange}): look at its residuals before quoting",
+        "fail": f"looks like none of the training set ({strange}): do not quote its posterior; check file and mask",
+    }[verdict]
+    return Check("resemblance", p, verdict, f"The spectrum {say} (p = {p:.2g}).")
 
 
 def seed_check(members: Sequence[np.ndarray]) -> Check:
@@ -133,7 +148,7 @@ def seed_check(members: Sequence[np.ndarray]) -> Check:
     medians = np.array([np.median(draws) for draws in members])
     low, high = np.quantile(np.concatenate([np.ravel(m) for m in members]), [0.16, 0.84])
     value = float(np.ptp(medians) / max((high - low) / 2, 1e-12))
-    verdict = _graded(value, "seed disagreement")
+    verdict = graded(value, "seed disagreement")
     say = {
         "pass": "differ by less than the error bar",
         "warn": "differ by the error bar or more: quote the pooled interval, never one network's",

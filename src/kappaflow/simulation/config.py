@@ -17,6 +17,7 @@ from kappaflow.simulation.opacity_draws import (
     PERTURB,
     SWAPPED,
     Combination,
+    Dial,
     allowed_combinations,
     combinations,
     sigma_table,
@@ -39,7 +40,7 @@ class SpectraConfig(Frozen):
     model: Literal["forward", "toy"] = "forward"
     sequence: Literal["uniform", "sobol"] = "uniform"
     perturb: Literal["both", "smooth", "discrete", "none"] = "both"
-    amplitude: float | tuple[float, float] = 1.0  # of the field; between two it is drawn, for each spectrum
+    amplitude: float | tuple[float, float] | Dial = 1.0  # of the field; between two it is drawn, for each spectrum
     axes: tuple[str, ...] = SWAPPED  # species whose lists are swapped: "CH4", or "CH4=base+exomol" for some of them
     sigma: tuple[tuple[str, tuple[float, ...]], ...] = ()  # (species, (const, modes...)) in place of the packaged ones
     pin: tuple[tuple[str, str], ...] = ()
@@ -50,6 +51,8 @@ class SpectraConfig(Frozen):
     @property
     def amplitude_span(self) -> tuple[float, float]:
         """Smallest and largest amplitude."""
+        if isinstance(self.amplitude, Dial):
+            return self.amplitude.low, self.amplitude.high
         return self.amplitude if isinstance(self.amplitude, tuple) else (self.amplitude, self.amplitude)
 
 
@@ -67,6 +70,8 @@ def make_config(**options: Any) -> SpectraConfig:
     for name in ("pin", "exclude", "sigma"):
         if isinstance(options.get(name), Mapping):
             options[name] = tuple(options[name].items())
+    if options.get("amplitude") == "dial":
+        options["amplitude"] = Dial()
     if "broadening" in options and len(np.shape(options["broadening"])) == 1:
         options["broadening"] = (options["broadening"],)
     try:
@@ -83,6 +88,7 @@ def make_config(**options: Any) -> SpectraConfig:
             f"amplitude: {low:g} to {high:g}; expected a number of at least 0 (1 is the packaged table), or two, the "
             "lower one first"
         )
+    _refuse_wrong_dial(config)
     for scale, shift in config.broadening or ((0.0, 0.0),):
         if not (math.isfinite(scale) and math.isfinite(shift) and scale > 0):
             raise UserError(
@@ -98,6 +104,15 @@ def make_config(**options: Any) -> SpectraConfig:
     if len(set(swapped)) < len(swapped):
         raise UserError("axes: a species is named twice")
     return config
+
+
+def _refuse_wrong_dial(config: SpectraConfig) -> None:
+    if isinstance(config.amplitude, Dial):
+        trouble = config.amplitude.wrong()
+        if trouble is None and not PERTURB[config.perturb][0]:
+            trouble = f"a dial, but --perturb {config.perturb} has no field to turn; expected both or smooth"
+        if trouble:
+            raise UserError(f"amplitude: {trouble}")
 
 
 class ShardPlan(Frozen):
@@ -137,13 +152,21 @@ class ShardPlan(Frozen):
         return digest(self.content)
 
     def combination(self, shard: int) -> int:
-        """Index of the list combination of a shard: shards cycle over the allowed ones."""
+        """Index of the list combination of a shard: shards cycle over those allowed; the first where all is fixed."""
+        if self._fixed(shard):
+            return self.allowed[0]
         return self.allowed[shard % len(self.allowed)]
 
     def broadening(self, shard: int) -> tuple[float, float]:
         """Half-width scale and exponent shift of a shard: each goes through all combinations of lists in turn."""
+        if self._fixed(shard):
+            return 1.0, 0.0
         pairs = self.config.broadening
         return pairs[shard // len(self.allowed) % len(pairs)]
+
+    def _fixed(self, shard: int) -> bool:
+        """Whether a dial stands at 0 in this shard: no field, and neither lists nor half-widths vary."""
+        return isinstance(self.config.amplitude, Dial) and self.config.amplitude.held(shard) == 0
 
 
 def plan_shards(config: SpectraConfig, seed: int, model: Forward) -> ShardPlan:

@@ -35,6 +35,7 @@ __all__ = [
     "error_basis",
     "gain",
     "statistics",
+    "structure",
     "with_structure",
 ]
 
@@ -66,8 +67,12 @@ def with_structure(error: np.ndarray, flux: np.ndarray, theta: np.ndarray) -> np
     """
     if theta.shape[1] <= INDEX["log_f"]:
         return error
-    f = (10.0 ** theta[:, INDEX["log_f"], None]).astype(np.float32)
-    return np.sqrt(error**2 + (f * flux) ** 2)
+    return np.sqrt(error**2 + (structure(theta).astype(np.float32)[:, None] * flux) ** 2)
+
+
+def structure(theta: np.ndarray) -> np.ndarray:
+    """Return f (b,) of the parameters (b, D); zero where the set has none."""
+    return 10.0 ** theta[:, INDEX["log_f"]] if theta.shape[1] > INDEX["log_f"] else np.zeros(len(theta))
 
 
 def error_basis(wavelength: np.ndarray) -> np.ndarray:

@@ -8,12 +8,14 @@ a_m and b_m share their standard deviation.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from kappaflow.errors import UserError
 from kappaflow.parameters import MODES, PARAMETER_SETS, ParameterSet
+from kappaflow.presets import Frozen
 from kappaflow.randomness import Stream
 from kappaflow.simulation.prior import SHARD_SIZE
 from kappaflow.tables.field_prior import perturbation_prior
@@ -22,6 +24,7 @@ __all__ = [
     "PERTURB",
     "SWAPPED",
     "Combination",
+    "Dial",
     "allowed_combinations",
     "combinations",
     "coefficient_sigma",
@@ -69,9 +72,44 @@ def coefficient_sigma(table: np.ndarray) -> np.ndarray:
     return np.concatenate([table[:, :1], modes, modes, table[:, 1 + MODES :]], axis=1)  # a_m and b_m alike
 
 
-def draw_amplitude(span: tuple[float, float], seed: int, shard: int) -> np.ndarray:
-    """Return the amplitudes (128,) of one shard's randomization, uniform in `span`."""
-    low, high = span
+class Dial(Frozen):
+    """Amplitudes for a network that is told them: whole shards at 0 and at 1, in all others drawn for each spectrum.
+
+    At exactly 0 everything is fixed (first allowed lists, nominal half-widths): the control of the same network. Which
+    shards those are follows from their index: the multiples of the golden ratio, modulo 1, are spread evenly over any
+    run of shards and over any cycle of lists and half-widths.
+    """
+
+    low: float = 0.0
+    high: float = 2.5
+    at_zero: float = 0.2  # share of shards
+    at_one: float = 0.2
+
+    def held(self, shard: int) -> float | None:
+        """Return 0 or 1 where the whole shard is at it, else None."""
+        place = shard * (math.sqrt(5) - 1) / 2 % 1
+        if place < self.at_zero:
+            return 0.0
+        return 1.0 if place < self.at_zero + self.at_one else None
+
+    def wrong(self) -> str | None:
+        """Say what is wrong with it, in one line, or None."""
+        if not 0 <= self.low < self.high < math.inf:
+            return f"a dial from {self.low:g} to {self.high:g}; expected a range of at least 0, such as 0 to 2.5"
+        if not (self.at_zero >= 0 and self.at_one >= 0 and self.at_zero + self.at_one <= 1):
+            shares = f"{self.at_zero:g} and {self.at_one:g} of the shards at 0 and 1"
+            return f"{shares}; expected two shares that sum up to 1 at most"
+        if (self.at_zero and self.low > 0) or (self.at_one and not self.low <= 1 <= self.high):
+            return f"shards at 0 and at 1 are asked for, outside the range {self.low:g} to {self.high:g}"
+        return None
+
+
+def draw_amplitude(amplitude: float | tuple[float, float] | Dial, seed: int, shard: int) -> np.ndarray:
+    """Return the amplitudes (128,) of one shard's randomization: one number, uniform between two, or a dial's."""
+    if isinstance(amplitude, Dial):
+        held = amplitude.held(shard)
+        amplitude = (amplitude.low, amplitude.high) if held is None else held
+    low, high = amplitude if isinstance(amplitude, tuple) else (amplitude, amplitude)
     if low == high:
         return np.full(SHARD_SIZE, low)
     return low + (high - low) * Stream("amplitude", seed).at(shard).random(SHARD_SIZE)

@@ -148,7 +148,17 @@ class Shards:
             seed=self.config["seed"],
             parameters=self.parameters.name,
             opacity=None if told is None else OpacityCard(**told),
+            dial=self._dial,
         )
+
+    @property
+    def _dial(self) -> tuple[float, float] | None:
+        """Smallest and largest amplitude of the config where it is drawn: a network is then told each spectrum's."""
+        stated = self.config["config"].get("amplitude")
+        if np.ptp(self.amplitude) == 0 or not isinstance(stated, list | dict):
+            return None
+        low, high = stated if isinstance(stated, list) else (stated["low"], stated["high"])
+        return float(low), float(high)
 
     @property
     def combinations(self) -> tuple[dict[str, str], ...]:
@@ -171,6 +181,11 @@ class Shards:
         for row, place in enumerate(places.tolist()):
             out[row] = self._flux[place // SHARD_SIZE][place % SHARD_SIZE]
         return out
+
+    def clean(self, count: int) -> np.ndarray:
+        """Return the noise-free flux of `count` training spectra (all where there are fewer), evenly over the set."""
+        places = self.split[0]
+        return self.flux(places[np.linspace(0, len(places) - 1, min(count, len(places))).astype(int)])
 
     def train(self, epoch: int, index: int, size: int) -> Spectra:
         """Batch `index` of `epoch`: the whole training split shuffled, noise, masks and gain anew in every epoch."""

@@ -57,7 +57,7 @@ def draw_shard(plan: ShardPlan, model: Forward, index: int) -> Shard:
     config = plan.config
     theta, snr = draw_prior(config.sequence, plan.seed, index, plan.parameters)
     smooth, _ = PERTURB[config.perturb]
-    amplitude = smooth * draw_amplitude(config.amplitude_span, plan.seed, index)
+    amplitude = smooth * draw_amplitude(config.amplitude, plan.seed, index)
     field = draw_field(coefficient_sigma(np.array(plan.opacity["sigma"])), amplitude, plan.seed, index)
     combination, broadening = plan.combination(index), plan.broadening(index)
     # Always the whole shard in one call: a batch of another shape may round differently.

@@ -3,34 +3,43 @@
     python -m kappaflow.build.tables.networks marginalized-0=m0 control-0=c0 --perturbed test --clean clean-test
 
 `NAME=FOLDER` is a run of `kappaflow train`; `--perturbed` and `--clean` are held-out sets of `kappaflow simulate`.
+Networks without principal components of their training set get them from `--train DIR`, that set.
+For networks with a dial, `--dial DIR DIR ...` are further held-out sets, each of one amplitude (0.43, 1.43, 2.14).
 Writes NAME.safetensors and NAME.md into --out (the package's own folder by default).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from kappaflow.errors import UserError
 from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior
 from kappaflow.inference.posterior import networks_folder
+from kappaflow.inference.resemblance import Resemblance
+from kappaflow.inference.training import RESEMBLED, RESEMBLING
 from kappaflow.randomness import generator
 from kappaflow.simulation import Shards
 from kappaflow.spectra import Spectra
 from kappaflow.storage import written_whole
 
-__all__ = ["band_masks", "card", "held_out", "package", "refuse_seen"]
+__all__ = ["at_amplitudes", "band_masks", "card", "held_out", "package", "refuse_seen", "with_components"]
 
 KINDS = {
     "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
     "control": "trained on spectra of fixed opacities, the base lists: the error bar of a retrieval that trusts one "
     "list.",
+    "dial": "told how wrong line lists may be: at 0 it is the error bar of a retrieval that trusts one list, at 1 its "
+    "intervals include the packaged prior of line-list errors, and there is everything between and beyond.",
 }
 USE = {
+    "dial": "`kappaflow retrieve --line-lists 1` and `kf.Posterior.load().sample(spectrum, amplitude=1)` on spectra "
+    "that pass the trust card.",
     "marginalized": "`kappaflow retrieve` and `kf.Posterior.load()` on spectra that pass the trust card.",
     "control": "To be compared with: `kappaflow retrieve` shows its C/O beside the marginalized one. Not to be quoted.",
 }
@@ -66,6 +75,29 @@ def held_out(
     return sets
 
 
+def at_amplitudes(paths: Sequence[str | Path], n: int | None = None, *, seed: int = 1) -> dict[str, Spectra]:
+    """Observe `n` spectra of each held-out set, whole, under the amplitude that all of its spectra have."""
+    sets = {}
+    for path in paths:
+        seen = Shards(path, seed=seed).evaluation(n)
+        values = np.unique(np.asarray(seen.amplitude))
+        if len(values) != 1:
+            raise UserError(f"--dial {path}: amplitudes from {values[0]:g} to {values[-1]:g}; expected a set of one")
+        sets[f"amplitude {values[0]:g}"] = seen
+    return sets
+
+
+def with_components(network: Checkpoint, train: str | Path) -> Checkpoint:
+    """Give a network the principal components of the set `train` that it was trained on, where it carries none."""
+    if network.resemblance is not None:
+        return network
+    shards = Shards(train, masks=network.card.masked)
+    if shards.card.digest != network.card.digest:
+        raise UserError(f"--train {train}: data {shards.card.digest}; the network was trained on {network.card.digest}")
+    parts = [shards.validation(0, min(RESEMBLING, shards.card.n_validation))]
+    return replace(network, resemblance=Resemblance.of(shards.clean(RESEMBLED), parts))
+
+
 def refuse_seen(posterior: Posterior, *sets: str | Path) -> None:
     """Refuse held-out sets that share their seed with what a member was trained on."""
     for path in sets:
@@ -86,11 +118,14 @@ def band_masks(shape: tuple[int, int], rng: np.random.Generator, median: float =
     return masks
 
 
-def package(name: str, source: Path, observed: Mapping[str, Spectra], out: Path) -> Path:
+def package(
+    name: str, source: Path, observed: Mapping[str, Spectra], out: Path, *, train: str | Path | None = None
+) -> Path:
     """Store the network in half precision, judge what was stored, and write it with what was found."""
     target = out / f"{name}.safetensors"
     target.parent.mkdir(parents=True, exist_ok=True)
-    Checkpoint.load(source).save(target, half=True)
+    network = Checkpoint.load(source)
+    (network if train is None else with_components(network, train)).save(target, half=True)
     stored = Checkpoint.load(target)
     found = {kind: score(Posterior([stored]), seen) for kind, seen in observed.items()}
     stored = replace(stored, metrics={**stored.metrics, "held_out": found})
@@ -103,7 +138,7 @@ def package(name: str, source: Path, observed: Mapping[str, Spectra], out: Path)
 def card(name: str, network: Checkpoint) -> str:
     """Write the model card of a network that carries its held-out scores, in Markdown."""
     data, metrics, recipe = network.card, network.metrics, network.estimator.recipe
-    kind = name.split("-")[0]
+    kind = name.split("-")[0] if data.dial is None else "dial"
     levels = list(next(iter(metrics["held_out"].values()))["coverage"])
     head = ["held-out spectra", "n", *(f"C/O at {level}" for level in levels)]
     head += ["all parameters at 0.90", "90 % width", "interval score"]
@@ -117,6 +152,7 @@ def card(name: str, network: Checkpoint) -> str:
         f"digest {data.digest}; {'bad-pixel masks drawn anew every epoch' if data.masked else 'no masks'}",
         "training": f"{metrics['seconds'] / 60:.0f} minutes on {metrics['threads']} CPU thread(s), {metrics['epochs']} "
         f"epochs, best validation loss {metrics['validation']:.2f} nats from the prior",
+        "dial": "none" if data.dial is None else "amplitude of line-list errors from {:g} to {:g}".format(*data.dial),
         "pixels": f"{len(data.wavelength):,} from {data.wavelength[0]:.2f} to {data.wavelength[-1]:.2f} um",
         "weights": "half precision; the scores below are of the network as stored",
     }
@@ -151,14 +187,16 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("networks", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--perturbed", required=True)
     parser.add_argument("--clean", required=True)
+    parser.add_argument("--dial", nargs="*", default=[], metavar="DIR")
+    parser.add_argument("--train", metavar="DIR")
     parser.add_argument("--n", type=int, default=2048)
     parser.add_argument("--out", type=Path, default=networks_folder())
     given = parser.parse_args(words)
-    observed = held_out(given.perturbed, given.clean, given.n)
+    observed = held_out(given.perturbed, given.clean, given.n) | at_amplitudes(given.dial, given.n)
     for pair in given.networks:
         name, _, folder = pair.partition("=")
-        refuse_seen(Posterior.load(folder), given.perturbed, given.clean)
-        print(package(name, Path(folder), observed, given.out))
+        refuse_seen(Posterior.load(folder), given.perturbed, given.clean, *given.dial)
+        print(package(name, Path(folder), observed, given.out, train=given.train))
 
 
 if __name__ == "__main__":
