@@ -70,8 +70,9 @@ def drawn(rows):
         axes.plot([row["ratio"]], [-i], "o", color=PALETTE[0], ms=5)
     axes.axvline(1, color=QUIET, lw=1)
     axes.set_xscale("log")
+    ticks = [1, 2, 5, 10, 20, 50, 100]
     axes.set_yticks([-i for i in range(len(rows))], [row["parameter"] for row in rows])
-    axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("width of the networks / linearized width (median, 68 % of spectra)")
     return figure
@@ -113,11 +114,12 @@ def main():
     if given.json:
         print(json.dumps(found))
         return
-    print("| parameter | linearized / prior | networks / prior | networks / linearized (68 %) |\n|---|---|---|---|")
+    print("| parameter | linearized / prior | networks / prior | networks / linearized (68 %) | mean of ln |")
+    print("|---|---|---|---|---|")
     for row in found["rows"]:
         low, high = row["ratio_68"]
         ends = f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
-        print(f"| {row['parameter']} | {row['linearized']:.4f} | {row['network']:.4f} | {ends} |")
+        print(f"| {row['parameter']} | {row['linearized']:.4f} | {row['network']:.4f} | {ends} | {row['nats']:.1f} |")
     nats = "{linearized:.1f} linearized, {network:.1f} networks".format(**found["nats"])
     print(f"\n{found['n']} spectra; nats from the prior: {nats}")
 

@@ -67,7 +67,7 @@ def test_a_spectrum_unlike_any_simulation_is_told_apart(networks):
     strange = Spectrum(spectrum.wavelength, odd, spectrum.error, spectrum.mask)
     checks = {c.name: c for c in retrieve_spectrum(strange, posterior, model=MODEL, settings=SETTINGS).checks}
     assert checks["posterior predictive"].verdict == "fail"
-    assert checks["embedding distance"].verdict != "pass"
+    assert checks["resemblance"].verdict != "pass"
 
 
 def test_without_a_forward_model_the_card_says_why(networks):

@@ -8,9 +8,12 @@ import pytest
 from inference_toy import trainer
 from retrieval_toy import MODEL, simulated
 
+from kappaflow.build.tables.networks import with_components
+from kappaflow.errors import UserError
 from kappaflow.inference import ArrayBatches, Checkpoint, Posterior
 from kappaflow.inference.resemblance import STATISTICS, Resemblance
 from kappaflow.retrieval.trust import resemblance_check
+from kappaflow.simulation import Shards
 from kappaflow.spectra import Spectra
 
 RNG = np.random.default_rng
@@ -90,6 +93,18 @@ def test_a_trained_network_carries_the_components_of_its_data(tmp_path, one_thre
     assert p == stored.p_value(new.flux[0], new.error[0], new.mask[0])[0]
     assert name in STATISTICS
     assert Posterior([replace(network, resemblance=None)]).resemblance(spectrum) is None
+
+
+def test_packaging_gives_components_to_a_network_that_has_none(tmp_path, toy_shards, one_thread):
+    data = toy_shards(tmp_path / "train", 768)
+    trainer(tmp_path / "m", data=Shards(data, masks=True), epochs=1).fit()
+    whole = Checkpoint.load(tmp_path / "m")
+    again = with_components(replace(whole, resemblance=None), data)
+    assert np.allclose(np.abs(again.resemblance.components), np.abs(whole.resemblance.components), atol=1e-3)
+    assert again.resemblance.null == pytest.approx(whole.resemblance.null, rel=1e-3, abs=1e-3)
+    assert with_components(whole, tmp_path / "nowhere") is whole
+    with pytest.raises(UserError, match="the network was trained on"):
+        with_components(replace(whole, resemblance=None), toy_shards(tmp_path / "other", 128, amplitude=2.0))
 
 
 @pytest.mark.parametrize(("p", "verdict"), [(0.4, "pass"), (0.02, "warn"), (0.002, "fail")])

@@ -321,7 +321,8 @@ class Posterior:
         checked = self._checked(spectra.flux, spectra.error, spectra.mask, spectra.scale_known)
         if self.dial is None or spectra.amplitude is None:
             return checked
-        self._allowed(float(spectra.amplitude.min())), self._allowed(float(spectra.amplitude.max()))
+        for end in (spectra.amplitude.min(), spectra.amplitude.max()):
+            self._allowed(float(end))
         return replace(checked, amplitude=spectra.amplitude)
 
     def _allowed(self, amplitude: float) -> float:

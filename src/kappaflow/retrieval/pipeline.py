@@ -65,9 +65,7 @@ def retrieve_spectrum(
     settings
         Sizes and seed.
     """
-    if posterior.names not in [known.names for known in PARAMETER_SETS.values()]:
-        sets = " or ".join(PARAMETER_SETS)
-        raise UserError(f"--model: networks of {', '.join(posterior.names)}; expected the parameters of {sets}")
+    _refuse_other_parameters(posterior)
     spectrum = on_pixels(native, posterior.wavelength, distance)
     members = _sample(posterior, spectrum, settings)
     others = None if control is None else _sample(control, spectrum, settings)
@@ -84,11 +82,8 @@ def retrieve_spectrum(
     else:
         envelope, fits = _predictive(spectrum, draws[rows], model, posterior.opacity, rng)
     checks = [
-        snr_check(spectrum.snr),
-        coverage_check(spectrum.mask),
-        _familiarity(posterior, spectrum),
-        fits,
-        *([] if envelope is None else [structure_check(envelope)]),
+        *_data_checks(posterior, spectrum),
+        *([fits] if envelope is None else [fits, structure_check(envelope)]),
         seed_check(list(members[..., _CO])),
         edge_check(draws, posterior.box),
         faint_check(native),
@@ -104,6 +99,16 @@ def retrieve_spectrum(
     made = _provenance(posterior, control, settings)
     found = (spectrum, posterior.box, members, others, envelope, tuple(checks), settings)
     return Retrieval(*found, provenance=made, refined=refined)
+
+
+def _refuse_other_parameters(posterior: Posterior) -> None:
+    if posterior.names not in [known.names for known in PARAMETER_SETS.values()]:
+        sets = " or ".join(PARAMETER_SETS)
+        raise UserError(f"--model: networks of {', '.join(posterior.names)}; expected the parameters of {sets}")
+
+
+def _data_checks(posterior: Posterior, spectrum: Spectrum) -> list[Check]:
+    return [snr_check(spectrum.snr), coverage_check(spectrum.mask), _familiarity(posterior, spectrum)]
 
 
 def _exact(
