@@ -156,11 +156,13 @@ def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path, toy_s
     data = Shards(tmp_path / "train", masks=True)
     trainer(tmp_path / "net", small(), data=data, seed=3, epochs=1).fit()
     words = [f"marginalized-3={tmp_path / 'net'}", "--out", str(tmp_path / "out"), "--n", "256"]
-    main([*words, "--perturbed", str(tmp_path / "test"), "--clean", str(tmp_path / "clean")])
+    weak = toy_shards(tmp_path / "weak", 256, seed=4, amplitude=0.43)
+    main([*words, "--perturbed", str(tmp_path / "test"), "--clean", str(tmp_path / "clean"), "--dial", str(weak)])
     with pytest.raises(UserError, match="drawn from seed 0, like the spectra a network was trained on"):
         main([*words, "--perturbed", str(tmp_path / "train"), "--clean", str(tmp_path / "clean")])
     stored = Checkpoint.load(tmp_path / "out/marginalized-3.safetensors")
-    assert set(stored.metrics["held_out"]) == {"perturbed", "perturbed, masked", "perturbed, other masks", "clean"}
+    judged = {"perturbed", "perturbed, masked", "perturbed, other masks", "clean", "amplitude 0.43"}
+    assert set(stored.metrics["held_out"]) == judged
     assert "seed 3" in (tmp_path / "out/marginalized-3.md").read_text()
     half, whole = (tmp_path / p for p in ("out/marginalized-3.safetensors", "net/network.safetensors"))
     assert half.stat().st_size < 0.8 * whole.stat().st_size

@@ -154,7 +154,7 @@ def test_one_object_leaves_arviz_json_csv_and_figures(run, tmp_path):
     assert summary["parameters"]["C_O"]["q50"] == pytest.approx(float(np.median(draws)), abs=0.02)
     assert said["objects"][0]["C_O_q50"] == summary["parameters"]["C_O"]["q50"]
     assert summary["spectrum"]["scale_known"] is True
-    assert len(summary["trust"]) == 9
+    assert len(summary["trust"]) == 10
 
 
 def asked():
