@@ -1,7 +1,7 @@
 # demo, test, lint, bench: each makes .venv on first use and is quick when nothing changed.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-EXTRAS ?= build,cluster,reference,gpu,dev
+EXTRAS ?= build,cluster,reference,gpu,web,dev
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev

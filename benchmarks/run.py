@@ -29,6 +29,7 @@ BENCHMARKS = {
     "sampler": ["--json"],
     "training": ["--json"],
     "calibrate": ["--json"],
+    "serve": ["--json"],
 }
 NEEDS_DATA = {"voigt", "opacity", "elfowl", "sampling"}
 

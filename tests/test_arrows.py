@@ -34,12 +34,13 @@ MAY_SEE = {
     "simulation": FOUNDATION | {"model"},
     "inference": FOUNDATION,
     "calibrate": {"errors", "randomness"},
-    "evaluate": FOUNDATION | {"simulation", "inference", "calibrate", "observe", "plots"},
+    "evaluate": FOUNDATION | {"simulation", "inference", "calibrate", "observe", "plots", "report"},
     "observe": FOUNDATION,
     "retrieval": FOUNDATION | {"model", "simulation", "inference", "observe", "refinement", "report"},
     "refinement": FOUNDATION | {"model", "physics", "simulation", "inference", "observe"},
     "plots": FOUNDATION,
     "report": FOUNDATION | {"plots", "refinement", "retrieval"},
+    "serve": FOUNDATION | {"inference", "observe", "refinement", "report", "retrieval"},
 }
 MUST_NOT_IMPORT = {
     "physics": {"torch", "h5py", "rich", "matplotlib", "typer", "pathlib", "os"},

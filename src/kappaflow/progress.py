@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import (
@@ -22,7 +23,61 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["progress"]
+__all__ = ["Step", "listened_to", "progress"]
+
+
+@dataclass
+class Step:
+    """How far a bar is."""
+
+    what: str
+    done: int
+    total: int
+    note: str = ""
+
+
+Listener = Callable[[list[Step]], None]
+_listeners: list[Listener] = []
+_under_way: list[Step] = []  # the outermost first
+
+
+@contextmanager
+def listened_to(listener: Listener) -> Iterator[None]:
+    """Tell `listener` of all bars under way, whenever one moves while the body runs, on a terminal or not."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def _heard(bar: Callable[..., AbstractContextManager[Callable[..., None]]]) -> Callable[..., AbstractContextManager]:
+    """Let listeners hear of every bar."""
+
+    @contextmanager
+    def heard(what: str, total: int, *, unit: str = "it", done: int = 0) -> Iterator[Callable[..., None]]:
+        step = Step(what, done, total)
+
+        def tell() -> None:
+            for listener in _listeners:
+                listener(_under_way)
+
+        with bar(what, total, unit=unit, done=done) as advance:
+
+            def both(steps: int = 1, note: str = "") -> None:
+                advance(steps, note)
+                step.done, step.note = step.done + steps, note
+                tell()
+
+            _under_way.append(step)
+            tell()
+            try:
+                yield both
+            finally:
+                _under_way.remove(step)
+
+    heard.__doc__ = bar.__doc__
+    return heard
 
 
 class _Rate(ProgressColumn):
@@ -38,6 +93,7 @@ class _Rate(ProgressColumn):
 _shown: list[Progress] = []  # the bars on the screen, at most one
 
 
+@_heard
 @contextmanager
 def progress(what: str, total: int, *, unit: str = "it", done: int = 0) -> Iterator[Callable[..., None]]:
     """Show a bar while the body runs; the yielded `advance(steps=1, note="")` moves it.

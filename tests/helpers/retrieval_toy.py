@@ -5,6 +5,7 @@ import torch
 from inference_toy import small, trainer
 
 from kappaflow.inference import ArrayBatches, Posterior
+from kappaflow.instrument import PIXEL
 from kappaflow.observe import Spectrum
 from kappaflow.parameters import PARAMETERS, bounds
 from kappaflow.simulation.opacity_draws import coefficient_sigma, sigma_table
@@ -48,3 +49,12 @@ def write_text(path, spectrum):
     text = "\n".join(f"{w:.8f} {f:.8e} {e:.8e}" for w, f, e in rows)
     path.write_text("# wave(um) flux(mJy) err(mJy)\n" + text, encoding="utf-8")
     return path
+
+
+def fine_text(seed):
+    """A made-up spectrum on the detector's own pixels, as text."""
+    _, coarse = observed(seed)
+    wave = np.arange(coarse.wavelength[0], coarse.wavelength[-1], PIXEL)
+    flux, error = (np.interp(wave, coarse.wavelength, values) for values in (coarse.flux, coarse.error))
+    rows = "\n".join(f"{w:.6f} {f:.6e} {3 * e:.6e}" for w, f, e in zip(wave, flux, error, strict=True))
+    return f"# wave(um) flux(mJy) err(mJy)\n{rows}\n".encode()

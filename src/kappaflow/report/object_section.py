@@ -10,7 +10,7 @@ from typing import Any
 from kappaflow.report.page import Figure, Section, Table
 from kappaflow.retrieval.trust import Check
 
-__all__ = ["failed_section", "object_section", "overview"]
+__all__ = ["failed_section", "object_section", "overview", "spectrum_facts"]
 
 _OMITTED = (
     "The model has {absorbers}, equilibrium chemistry with quenching and one grey cloud: no {absent}patchy clouds, no "
@@ -62,7 +62,7 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
         [*_beside(summary), Table(header, rows, f"Posterior, {summary['draws']:,} draws{_whose(summary)}.", strong)],
         figures,
         [*kept, *([] if meta["scale_known"] else [_UNSCALED]), *meta.get("notes", ()), _omitted(summary)],
-        {**_facts(meta), **(made or {})},
+        {**spectrum_facts(meta), **(made or {})},
     )
 
 
@@ -116,7 +116,7 @@ def failed_section(name: str, error: str) -> Section:
     return Section(name, "No result", error)
 
 
-def _facts(meta: Mapping[str, Any]) -> dict[str, str]:
+def spectrum_facts(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return what was read, in the words of the file: files, distance, units, rows."""
     facts = {"file": ", ".join(meta.get("files", ()))}
     pc, error = meta.get("distance_pc"), meta.get("distance_error_pc")

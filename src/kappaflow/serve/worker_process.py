@@ -1,0 +1,51 @@
+"""The process that runs jobs, one after the other: networks and model are loaded once and kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kappaflow.progress import Step, listened_to
+from kappaflow.serve.answering import Tell, answer_requests
+from kappaflow.serve.job_record import Asked
+from kappaflow.serve.serve_settings import NetworkChoice
+
+if TYPE_CHECKING:
+    from kappaflow.retrieval.retriever import Retriever
+
+__all__ = ["main", "retriever_for"]
+
+
+@lru_cache(maxsize=2)
+def retriever_for(networks: NetworkChoice, asked: Asked) -> Retriever:
+    """Load what `kappaflow retrieve` would, or find it loaded."""
+    from kappaflow.retrieval.result import RetrievalSettings
+    from kappaflow.retrieval.retriever import Retriever
+
+    settings = RetrievalSettings(draws=asked.draws, seed=asked.seed)
+    return Retriever.load(networks.model, networks.control, opacity=networks.opacity, settings=settings)
+
+
+def main() -> None:
+    """Answer until the server closes our input."""
+    networks = NetworkChoice.from_dict(json.loads(sys.argv[1]))
+
+    def handle(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
+        from kappaflow.serve.running import run_job
+
+        if "warm" in request:
+            # The forward model too: it is most of the waiting.
+            return {"ready": not isinstance(retriever_for(networks, Asked()).forward, str)}
+        tell({"steps": [asdict(Step("loading networks and model", 0, 0))]})
+        with listened_to(lambda steps: tell({"steps": [asdict(step) for step in steps]})):
+            return run_job(Path(request["folder"]), lambda asked: retriever_for(networks, asked))
+
+    answer_requests(handle)
+
+
+if __name__ == "__main__":
+    main()
