@@ -312,14 +312,15 @@ def _peaked(values: np.ndarray, prior: tuple[float, float]) -> tuple[np.ndarray,
     bins = int(np.clip(np.ptp(prior) / max(0.12 * (high - low), 1e-4), 60, 3000))
     counts, edges = np.histogram(values, bins, range=prior)
     density = gaussian_filter1d(counts.astype(float), 1.5, mode="nearest")
-    return (edges[1:] + edges[:-1]) / 2, density / max(density.max(), 1e-300)
+    density = density / max(density.max(), 1e-300)
+    return (edges[1:] + edges[:-1]) / 2, np.where(density > 2e-3, density, np.nan)  # no line along the axis
 
 
 def _interval(axes: Axes, values: np.ndarray, at: float, colour: str) -> None:
     a, b, m, c, d = np.quantile(values, [0.05, 0.16, 0.5, 0.84, 0.95])
     axes.plot([a, d], [at, at], color=colour, lw=1.2, solid_capstyle="butt")
     axes.plot([b, c], [at, at], color=colour, lw=5, alpha=0.55, solid_capstyle="butt")
-    axes.plot([m], [at], "o", color=colour, ms=6, mec="white", mew=0.8)
+    axes.plot([m], [at], "o", color=colour, ms=5, mec="white", mew=0.7)
 
 
 @dataclass(frozen=True)
