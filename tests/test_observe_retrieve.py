@@ -219,7 +219,7 @@ def test_two_detectors_are_merged_when_asked(run, tmp_path):
     assert len(summary) == 1
     assert summary[0]["spectrum"]["files"] == ["nrs1_x1d.fits", "nrs2_x1d.fits"]
     assert summary[0]["covered_fraction"] > 0.9
-    assert len(summary[0]["trust"]) == 8
+    assert len(summary[0]["trust"]) == 9
     assert summary[0]["control_c_to_o"] is None
 
 
