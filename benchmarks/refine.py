@@ -3,8 +3,8 @@
     python benchmarks/refine.py [--n 4] [--first 0] [--seed 16] [--fixed] [--file SPECTRUM]
 
 Spectra are of the preset and prior of the packaged networks, opacity field and line lists varied, gains, structure and
-noise as in training. Per spectrum a line of JSON: processor and wall seconds, diagnostics, C/O of network, likelihood and
-truth, and the rank of every true parameter. Compiled programs are kept where the command line keeps them.
+noise as in training. Per spectrum a line of JSON: processor and wall seconds, diagnostics, C/O of networks, likelihood
+and truth, and the rank of every true parameter. Compiled programs are kept where the command line keeps them.
 """
 
 import argparse
