@@ -70,7 +70,7 @@ class Nested:
         self, joint: Joint, emulator: Emulator, z: np.ndarray, covariance: np.ndarray, fence: Fence | None = None
     ) -> None:
         self.outer = Outer(joint)
-        self.emulator, self.mode, self.fence = emulator, z, fence
+        self.emulator, self.mode, self.covariance, self.fence = emulator, z, covariance, fence
         both, k = self.outer.covariance(z, covariance), self.outer.size
         self.follow = np.linalg.solve(both[:k, :k], both[:k, k:])
         self.centre = self.outer.of(z[None])[0]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,11 +21,13 @@ from kappaflow.parameters import DRAWS
 from kappaflow.randomness import generator
 from kappaflow.refinement.best_fit import STAGES, THREADS, BestFit, Mode, solved
 from kappaflow.refinement.posing import FitSettings, posed
-from kappaflow.refinement.sampling import LIMITS, Effort, Sampled, sample
+from kappaflow.refinement.sampling import LIMITS, Effort, Learned, Sampled, finish, learn
 
 __all__ = ["RefineSettings", "Refined", "refine"]
 
-NEGLIGIBLE = 25.0  # nats below the best by Laplace's approximation: a combination that is not sampled
+NEGLIGIBLE = 25.0  # nats below the best by Laplace's approximation: a combination that is not looked at
+BEHIND = 10.0  # nats below the best by the first weights: a combination that is not sampled to the end
+QUICKER = FitSettings(kept=1, steps=(4, 6, 40))  # every combination also starts from the best of all
 HEAVY = 0.01  # share from which a combination's convergence matters
 
 
@@ -35,7 +38,7 @@ class RefineSettings:
     opacity: Literal["marginal", "fixed"] = "marginal"  # fixed: the base lists as they are
     draws: int = DRAWS
     seed: int = 0
-    fit: FitSettings = FitSettings()
+    fit: FitSettings = QUICKER
     effort: Effort = Effort()
 
     @property
@@ -72,7 +75,7 @@ class Refined:
 
     @property
     def weights(self) -> np.ndarray:
-        """How likely each combination of line lists is; those not sampled are less likely than e^-25 of the best."""
+        """How likely each combination of line lists is; those not sampled are less likely than e^-10 of the best."""
         return np.exp(self.evidence - np.logaddexp.reduce(self.evidence))
 
     @property
@@ -172,15 +175,22 @@ def refine(
     top = max(mode.log_evidence for mode in best.modes)
     modes = [mode for mode in best.modes if mode.log_evidence > top - NEGLIGIBLE]
 
-    def one(i: int) -> Sampled:
-        mode = modes[i]
-        rng = generator("refine", settings.seed, i)
-        z = mode.climb.z
-        return sample(mode.joint, z, mode.covariance, rng, effort=settings.effort, advance=lambda: advance("chains"))
+    effort = settings.effort
+
+    def begun(i: int) -> tuple[Learned, np.random.Generator]:
+        mode, rng = modes[i], generator("refine", settings.seed, i)
+        step = partial(advance, "chains")
+        return learn(mode.joint, mode.climb.z, mode.covariance, rng, effort=effort, advance=step), rng
+
+    def ended(pair: tuple[Learned, np.random.Generator]) -> Sampled:
+        return finish(*pair, effort=effort, advance=partial(advance, "chains"))
 
     with ThreadPoolExecutor(THREADS) as pool:
-        sampled = tuple(pool.map(one, range(len(modes))))
-    return _combined(best, modes, sampled, settings, began)
+        learned = list(pool.map(begun, range(len(modes))))
+        best_yet = max(one.log_evidence for one, _ in learned)
+        near = [i for i, (one, _) in enumerate(learned) if one.log_evidence > best_yet - BEHIND]
+        sampled = tuple(pool.map(ended, [learned[i] for i in near]))
+    return _combined(best, [modes[i] for i in near], sampled, settings, began)
 
 
 def _combined(

@@ -19,10 +19,9 @@ from kappaflow.refinement.nested import Fence, Nested
 from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
 
-__all__ = ["Effort", "Sampled", "sample"]
+__all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "learn", "sample"]
 
 LIMITS = {"pareto_k": 0.7, "r_hat": 1.1, "ess": 100.0}  # Vehtari et al. 2024 for the first
-FIRST = 16  # points of the first design
 NEAR = 0.5  # how far from the mode they are drawn, in Laplace's standard deviations
 FLATTENED = 8.0  # ln weights are divided by this where the emulator's next points are chosen
 HOPELESS = 300.0  # nats: draws worth less than the best by more teach nothing
@@ -36,6 +35,7 @@ class Effort:
     """How much is spent per mode."""
 
     chains: int = 24
+    first: int = 16  # points of the first design
     rounds: tuple[int, int] = (2, 5)  # of learning, at least and at most
     tuned: int = 15  # trajectories of every round that tune the step
     walked: int = 15  # and that are weighed
@@ -68,6 +68,18 @@ class Sampled:
         return self.pareto_k < LIMITS["pareto_k"] and self.r_hat < LIMITS["r_hat"] and self.ess > LIMITS["ess"]
 
 
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """An emulator that knows its posterior well enough for a last walk, or as well as it will, and where chains are."""
+
+    density: Nested
+    exact: Exact
+    chains: Population
+    made: Design
+    log_evidence: float  # from the few draws that were weighed
+    rounds: int
+
+
 def sample(
     joint: Joint,
     z: np.ndarray,
@@ -78,34 +90,74 @@ def sample(
     advance: Callable[[], None] = lambda: None,
 ) -> Sampled:
     """Draw from the posterior about the mode `z` (size,) with Laplace's `covariance`; `advance` is called per round."""
+    learned = learn(joint, z, covariance, rng, effort=effort, advance=advance)
+    return finish(learned, rng, effort=effort, advance=advance)
+
+
+def learn(
+    joint: Joint,
+    z: np.ndarray,
+    covariance: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    effort: Effort,
+    advance: Callable[[], None],
+) -> Learned:
+    """Teach an emulator about the mode, see `sample`, until enough of the weight is shared."""
     outer, exact = Outer(joint), Exact(joint, z, covariance)
     root = np.linalg.cholesky(covariance)
-    begin = z + NEAR * rng.standard_normal((FIRST - 1, z.size)) @ root.T
+    begin = z + NEAR * rng.standard_normal((effort.first - 1, z.size)) @ root.T
     made = design(joint, np.concatenate([z[None], begin]))
     root = np.linalg.cholesky(outer.covariance(z, covariance)[: outer.size, : outer.size])
     start = outer.of(z[None]) + NEAR * rng.standard_normal((effort.chains, outer.size)) @ root.T
-    chains = Population(start, root)
-    fence = _fence(outer.of(z[None]), root)
-    f = joint.coordinates.point(z).f
-    for count in range(1, effort.rounds[1] + 1):
-        density = Nested(joint, Emulator(joint, made, covariance, f), z, covariance, fence)
-        chains, _, _ = walk(density, chains, effort.tuned, rng, tune=True)
-        chains, path, _ = walk(density, chains, effort.walked, rng)
-        flat = path.reshape(-1, outer.size)
-        w = flat[rng.choice(len(flat), effort.weighed, replace=False)]
-        judged = exact.judge(*density.draw(w, rng), rng)
-        weights = smoothed(judged.ln_weight)
+    emulator = Emulator(joint, made, covariance, joint.coordinates.point(z).f)
+    density = Nested(joint, emulator, z, covariance, _fence(outer.of(z[None]), root))
+    learned = Learned(density, exact, Population(start, root), made, -np.inf, 0)
+    while True:
+        learned, judged, enough = _round(learned, effort, rng)
         advance()
-        chains = _restarted(chains, flat, w, judged.ln_weight, rng)
-        last = count == effort.rounds[1]
-        if last or (count >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed):
-            found, judged = _last(density, exact, chains, effort, rng)
-            if last or found.sound:
-                break
-            w = outer.of(judged.z)
-        made = made.joined(_lessons(joint, judged, effort.taught, rng))
-        fence = _fence(w[judged.ln_weight > judged.ln_weight.max() - SEEN], chains.root)
-    return replace(found, rounds=count)
+        if enough or learned.rounds >= effort.rounds[1]:
+            return learned
+        learned = _taught(learned, judged, effort, rng)
+
+
+def finish(
+    learned: Learned, rng: np.random.Generator, *, effort: Effort, advance: Callable[[], None] = lambda: None
+) -> Sampled:
+    """Walk, weigh and normalize; where that is not sound, learn from it and try again."""
+    while True:
+        found, judged = _last(learned.density, learned.exact, learned.chains, effort, rng)
+        if found.sound or learned.rounds >= effort.rounds[1]:
+            return replace(found, rounds=learned.rounds)
+        learned, _, _ = _round(_taught(learned, judged, effort, rng), effort, rng)
+        advance()
+
+
+def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[Learned, Judged, bool]:
+    """Walk, weigh some places, restart from the good ones; also whether that was enough."""
+    density, exact = learned.density, learned.exact
+    chains, _, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
+    chains, path, values = walk(density, chains, effort.walked, rng)
+    flat = path.reshape(-1, path.shape[2])
+    order = rng.permutation(len(flat))
+    w = flat[order[: effort.weighed]]
+    judged = exact.judge(*density.draw(w, rng), rng)
+    weights = smoothed(judged.ln_weight)
+    evidence = log_normalization(density, flat[order], values.ravel()[order], rng) + weights.ln_mean
+    chains = _restarted(chains, flat, w, judged.ln_weight, rng)
+    rounds = learned.rounds + 1
+    enough = rounds >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed
+    return replace(learned, chains=chains, log_evidence=evidence, rounds=rounds), judged, enough
+
+
+def _taught(learned: Learned, judged: Judged, effort: Effort, rng: np.random.Generator) -> Learned:
+    """Let the emulator learn from draws that were judged, and the fence enclose them."""
+    joint, old = learned.exact.joint, learned.density
+    made = learned.made.joined(_lessons(joint, judged, effort.taught, rng))
+    emulator = Emulator(joint, made, old.covariance, joint.coordinates.point(old.mode).f)
+    seen = old.outer.of(judged.z[judged.ln_weight > judged.ln_weight.max() - SEEN])
+    density = Nested(joint, emulator, old.mode, old.covariance, _fence(seen, learned.chains.root))
+    return replace(learned, density=density, made=made)
 
 
 def _flattened(ln_weight: np.ndarray) -> np.ndarray:
