@@ -36,6 +36,7 @@ __all__ = [
 
 MARGINALIZED, CONTROL, PUBLISHED = PALETTE[0], PALETTE[1], PALETTE[5]
 _COLOURS = {"refined": MARGINALIZED, "one line list": CONTROL, "networks": PALETTE[2], "control networks": PALETTE[3]}
+MODEL = "#D7191C"  # over black data; a fit has the same
 _CO = NAMED["C_O"]
 
 
@@ -70,7 +71,7 @@ def spectrum(
     top = panels[0]
     shown = np.where(mask, flux, np.nan)
     for part in pieces(wavelength):
-        top.plot(wavelength[part], shown[part], color=INK, lw=0.7, label="data" if part.start == 0 else None, zorder=3)
+        top.plot(wavelength[part], shown[part], color=INK, lw=0.7, label="data" if part.start == 0 else None, zorder=2)
         if band is not None:
             low, median, high = (b[part] for b in band)
             first = part.start == 0
@@ -83,11 +84,13 @@ def spectrum(
                 lw=0,
                 label="90 % predictive" if first else None,
             )
-            top.plot(wavelength[part], median, color=MARGINALIZED, lw=0.6, alpha=0.9, zorder=2)
+            label = "model, median" if first else None
+            top.plot(wavelength[part], median, color=MODEL, lw=0.7, alpha=0.9, zorder=3, label=label)
     top.set_ylim(*shown_limits(shown))
     _mark_missing(top, wavelength, mask)
     top.set_ylabel(f"flux density{distance} (mJy)")
-    top.legend(loc="upper left", ncols=3)
+    for line in top.legend(loc="upper left", ncols=4).get_lines():
+        line.set_linewidth(1.8)  # as seen in a legend; in the figure they are as fine as the pixels
     if title:
         top.set_title(title, loc="left", fontsize=11)
     if band is not None:
@@ -161,10 +164,10 @@ def _residuals(axes: Axes, wavelength: np.ndarray, data: tuple[np.ndarray, ...],
 
 
 def informative(draws: np.ndarray, box: Box, *, most: int = 7) -> list[str]:
-    """C/O and the parameters whose 90 % interval is narrowest against the prior's, up to `most`, in their own order."""
+    """C/O, log g and the parameters whose 90 % intervals are narrowest against their priors', `most` at most."""
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     ratio = (high - low) / (0.9 * box.widths)
-    ratio[INDEX["C_O"]] = 0.0
+    ratio[[INDEX["C_O"], INDEX["log_g"]]] = 0.0
     chosen = [i for i in np.argsort(ratio)[:most] if ratio[i] < 0.9]
     return [box.names[i] for i in sorted(chosen)]
 
