@@ -43,7 +43,11 @@ def field_against_prior(wavelength: np.ndarray, found: Sequence[FoundField], *, 
         axes.axvspan(*GAP, color=QUIET, alpha=0.18, lw=0)
         limit = 1.15 * float(max(2 * one.prior.max(), np.abs(one.bands).max(), 1e-6))
         axes.set_ylim(-limit, limit)
-        slope = "" if one.slope is None else f"   T slope {one.slope[0]:.2f} ± {one.slope[1]:.2f} (prior {one.slope[2]:.2f})"
+        slope = (
+            ""
+            if one.slope is None
+            else f"   T slope {one.slope[0]:.2f} ± {one.slope[1]:.2f} (prior {one.slope[2]:.2f})"
+        )
         axes.set_title(f"{one.species}{slope}", loc="left", fontsize=9, y=0.97)
     for axes in panels[len(found) :]:
         axes.set_visible(False)

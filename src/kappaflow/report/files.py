@@ -13,12 +13,12 @@ from kappaflow.report.atmosphere_files import atmosphere_summary, write_atmosphe
 from kappaflow.report.catalogue_files import INLINED, catalogue_row, overview, write_ecsv
 from kappaflow.report.citations import software_versions, write_citations
 from kappaflow.report.object_section import failed_section, object_section
-from kappaflow.report.refined_files import write_refined
 from kappaflow.report.page import Report, Section, write_report
+from kappaflow.report.refined_files import write_refined
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval
 from kappaflow.storage import written_whole
 
-__all__ = ["read_summaries", "write_collection", "write_object", "write_page"]
+__all__ = ["object_summary", "read_summaries", "write_collection", "write_object", "write_page"]
 
 
 def write_object(result: Retrieval, folder: Path) -> dict[str, Any]:
@@ -81,7 +81,8 @@ def write_collection(outcomes: Sequence[Any], out: Path, first: Sequence[Section
             if "parameters" in summary:
                 write_page([(summary, folder)], folder / "report.html")
         objects = [pair for pair in objects if "parameters" not in pair[0]]
-    return write_page(objects, out / "report.html", first, title=f"{len(summaries)} objects")
+        return write_page(objects, out / "report.html", first, title=f"{len(summaries)} objects")
+    return write_page(objects, out / "report.html", first)
 
 
 def write_page(
@@ -99,7 +100,7 @@ def write_page(
             sections.append(failed_section(summary["name"], summary["error"]))
         else:
             sections.append(object_section(summary, folder, {} if same else summary["provenance"]))
-    title = sections[0].title if len(objects) == 1 and not first else title or f"{len(objects)} objects"
+    title = title or (sections[0].title if len(objects) == 1 else f"{len(objects)} objects")
     foot = made[0] if made and same else {}
     return write_report(
         Report(f"C/O of {title}", "with the line lists in its error bar", [*first, *sections], foot), path

@@ -9,8 +9,8 @@ from typing import Any
 
 from kappaflow.report.atmosphere_files import atmosphere_figures, derived_notes, derived_table
 from kappaflow.report.citations import methods_paragraph
-from kappaflow.report.refined_files import refined_figures
 from kappaflow.report.page import Figure, Section, Table
+from kappaflow.report.refined_files import refined_figures
 from kappaflow.retrieval.trust import Check
 
 __all__ = ["failed_section", "object_section", "spectrum_facts"]
@@ -62,7 +62,11 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
         f"C/O = {c_o['q50']:.2f} +{c_o['q84'] - c_o['q50']:.2f} −{c_o['q50'] - c_o['q16']:.2f}",
         _detail(summary),
         [_check(check) for check in summary["trust"]],
-        [*_beside(summary), Table(header, rows, f"Posterior, {summary['draws']:,} draws{_whose(summary)}.", strong), *derived_table(summary)],
+        [
+            *_beside(summary),
+            Table(header, rows, f"Posterior, {summary['draws']:,} draws{_whose(summary)}.", strong),
+            *derived_table(summary),
+        ],
         [*figures, *refined_figures(summary, folder), *atmosphere_figures(summary, folder)],
         [
             *kept,

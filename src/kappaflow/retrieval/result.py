@@ -15,8 +15,8 @@ from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS, INDEX, NAMED
 from kappaflow.refinement.refined import RefineSettings
 from kappaflow.retrieval.dial import DialCurve
-from kappaflow.retrieval.exactness import Exactness
 from kappaflow.retrieval.derived import derived_rows
+from kappaflow.retrieval.exactness import Exactness
 from kappaflow.retrieval.groups import drawn, each_network, observed
 from kappaflow.retrieval.interior import Interior
 from kappaflow.retrieval.predictive import Predictive
@@ -209,7 +209,7 @@ class Retrieval:
         return row_of(self.summary())
 
     def datasets(self) -> dict[str, xarray.Dataset]:
-        """ArviZ's groups: posterior (one chain, with what was derived); networks, one_list and control where there are."""
+        """ArviZ's groups: posterior (one chain, with what was derived), networks; one_list, control where there are."""
         names, one_list = self.box.names, self.one_list_draws
         told = {**self.provenance, "source": self.source}
         groups = {
