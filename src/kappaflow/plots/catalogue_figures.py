@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from kappaflow.parameters import SNR
 from kappaflow.plots import INK, PALETTE, QUIET, style
@@ -44,7 +44,8 @@ def ratio_against_snr(objects: Sequence[Placed], *, prior: tuple[float, float] =
     pad = max(0.04 * (high - low), 0.03)
     axes.set_xlim(10 ** (low - pad), 10 ** (high + pad))
     axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_formatter(ScalarFormatter() if high - low < 1 else NullFormatter())
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if high - low < 1 else (1, 2, 5)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     for edge in (SNR.low, SNR.high):
         if low - pad < np.log10(edge) < high + pad:
             axes.axvline(edge, color=INK, ls="--", lw=0.9)
@@ -77,13 +78,13 @@ def metallicity_against_ratio(objects: Sequence[Placed], *, prior: tuple[float, 
 def _room(objects: Sequence[Placed]) -> tuple[Figure, Axes]:
     """Return a figure wide enough for every name, and high enough for the longest."""
     width = max(7.0, 1.3 + _LINE * len(objects))
-    above = 0.25 + 0.068 * max(len(one.name) for one in objects) + 0.35
+    above = 0.25 + 0.06 * max(len(one.name) for one in objects) + 0.35
     height = 3.6 + above
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0.75 / width, 0.55 / height, 1 - 0.95 / width, 3.0 / height))
     for verdict in dict.fromkeys(one.verdict for one in objects):
         axes.plot([], [], _SIGNS[verdict], color=_COLOURS[verdict], label=f"trust: {verdict}")
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.005, -0.005), ncols=3, fontsize=8)
+    axes.legend(loc="upper right", ncols=3, fontsize=8)
     return figure, axes
 
 

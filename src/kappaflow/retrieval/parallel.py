@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -28,7 +29,7 @@ from kappaflow.observe.read import Hint
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import Target
-from kappaflow.progress import progress
+from kappaflow.progress import no_bars, progress
 from kappaflow.retrieval.catalogue import read_target, retrieve_target
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval, row_of
 from kappaflow.retrieval.retriever import Retriever
@@ -191,6 +192,8 @@ _RETRIEVER: list[Retriever] = []  # of a worker process
 def _begin(load: Callable[[], Retriever]) -> None:
     """Set up a worker: one thread each, for there is a worker per core."""
     use_threads(1)
+    no_bars()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     retriever = load()
     model = retriever.forward
     if hasattr(model, "threads"):
@@ -224,6 +227,10 @@ def _shared(
         raise UserError(
             "retrieve: a worker process died (out of memory?); run the same command with --resume --workers 1"
         ) from None
+    except BaseException:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()  # what is under way is lost, and made again with --resume
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

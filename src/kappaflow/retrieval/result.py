@@ -14,8 +14,8 @@ from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS, INDEX, NAMED
 from kappaflow.refinement.refined import RefineSettings
-from kappaflow.retrieval.dial import DialCurve
 from kappaflow.retrieval.derived import derived_rows
+from kappaflow.retrieval.dial import DialCurve
 from kappaflow.retrieval.exactness import Exactness
 from kappaflow.retrieval.groups import drawn, each_network, observed
 from kappaflow.retrieval.interior import Interior
@@ -44,6 +44,11 @@ class RetrievalSettings:
     amortized: bool = False  # the networks alone, in seconds; otherwise their draws are refined
     refine: RefineSettings = RefineSettings()  # how; draws and seed are those above
     line_lists: float = 1.0  # amplitude of line-list errors, for networks with a dial: 0 none, 1 the packaged prior
+
+    @property
+    def spectra(self) -> int:
+        """Model spectra that are predicted: at most 200 of a quick look, most of whose cost they are."""
+        return min(self.predicted, 200) if self.amortized else self.predicted
 
 
 @dataclass(frozen=True)

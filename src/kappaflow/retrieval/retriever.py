@@ -16,8 +16,8 @@ from kappaflow.observe.read import Hint, read_spectrum
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import name_objects
 from kappaflow.parameters import INDEX
-from kappaflow.retrieval.dial import c_to_o_by_dial, turned
 from kappaflow.retrieval.derived import derive
+from kappaflow.retrieval.dial import c_to_o_by_dial, turned
 from kappaflow.retrieval.distance_error import with_distance_error
 from kappaflow.retrieval.interior import columns_of, interior
 from kappaflow.retrieval.pipeline import retrieve_spectrum
@@ -107,7 +107,10 @@ class Retriever:
             settings=self.settings,
         )
         curve = c_to_o_by_dial(self.posterior, found.spectrum, draws=self.settings.draws, seed=self.settings.seed)
-        wide = with_distance_error(replace(found, dial=curve), known)
+        return self._described(found, with_distance_error(replace(found, dial=curve), known))
+
+    def _described(self, found: Retrieval, wide: Retrieval) -> Retrieval:
+        """Add what follows from the draws: derived quantities and the atmosphere; `wide` has the distance's error."""
         stretch = wide.draws[:, INDEX["R"]] / found.draws[:, INDEX["R"]]
         model = self.forward
         fits = not isinstance(model, str) and same_pixels(model.wavelength, self.posterior.wavelength)
