@@ -20,6 +20,7 @@ from kappaflow.errors import UserError
 from kappaflow.observe import Spectrum
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.parameters import INDEX, bounds
+from kappaflow.report.files import object_summary
 from kappaflow.retrieval.pipeline import predict, retrieve_spectrum
 from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation.toy import ToyModel
@@ -124,7 +125,7 @@ def test_many_files_give_a_table_a_figure_and_a_report_and_a_bad_one_does_not_st
     assert not (out / "bad").exists()
     assert {p.name for p in tmp_path.iterdir()} == {"object0.txt", "object1.txt", "bad.csv", "out"}
     page = (out / "report.html").read_text()
-    assert page.count("<figure>") == 7
+    assert page.count("<figure>") == 8
     assert "All objects" in page
     assert "no column for error" in page
 
@@ -142,10 +143,13 @@ def test_one_object_leaves_arviz_json_csv_and_figures(run, tmp_path):
         "posterior.nc",
         "summary.json",
         "summary.csv",
+        "citations.bib",
+        "methods.md",
         *(f"{name}.{kind}" for name in ("spectrum", "corner", "c_to_o") for kind in ("png", "pdf")),
     }
     data = az.from_netcdf(folder / "posterior.nc")
-    assert data.posterior["C_O"].shape == (2, 150)
+    assert data.posterior["C_O"].shape == (1, 300)
+    assert data.networks["C_O"].dims == ("network", "sample")
     assert data.posterior["T1"].attrs["units"] == "K"
     assert data.observed_data["flux"].dims == ("wavelength",)
     assert set(data.groups()) >= {"posterior", "observed_data", "constant_data", "control"}
@@ -170,12 +174,12 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
     models = {"model": kf.Retriever.load(pair, networks / "c0", settings=settings)}
     result = kf.retrieve(path, distance=20.0, **models)
     assert result.draws.shape == (300, 15)
-    result = replace(result, provenance={**result.provenance, "command": asked()})
     summary = json.loads((tmp_path / "out" / "one" / "summary.json").read_text())
+    result = replace(result, provenance={**result.provenance, "command": asked()}, request=summary["request"])
     assert sorted(summary.pop("files")) == sorted(
         {p.name for p in (tmp_path / "out" / "one").iterdir()} | {"report.html"}
     )
-    assert json.loads(json.dumps(result.summary())) == summary
+    assert json.loads(json.dumps(object_summary(result))) == summary
     page = result.save(tmp_path / "saved")
     written = {p.name for p in (tmp_path / "out" / "one").iterdir()}
     assert {p.name for p in (tmp_path / "saved").iterdir()} == written | {"report.html"}
@@ -184,7 +188,7 @@ def test_python_and_the_command_give_the_same(run, networks, tmp_path):
         assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "out" / "one" / name).read_bytes()
     data = result.to_arviz()
     np.testing.assert_array_equal(data.posterior["C_O"].values.ravel(), result.draws[:, INDEX["C_O"]])
-    assert set(data.groups()) == {"posterior", "observed_data", "constant_data", "control"}
+    assert set(data.groups()) == {"posterior", "observed_data", "constant_data", "networks", "control"}
     again = kf.retrieve(kf.read_spectrum(path), distance=20.0, **models)
     np.testing.assert_array_equal(again.draws, result.draws)
     scaled = kf.retrieve(result.spectrum, **models)

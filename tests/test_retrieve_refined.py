@@ -95,7 +95,7 @@ def test_an_unconverged_refinement_is_no_result_and_a_sentence_says_why(networks
     assert "the interval is the networks'" in check.sentence
     assert "line-list share" not in {check.name for check in result.checks}
     assert list(result.c_to_o()) == ["networks"]
-    assert set(result.datasets()) == {"posterior", "observed_data", "constant_data"}
+    assert set(result.datasets()) == {"posterior", "observed_data", "constant_data", "networks"}
     assert not result.summary()["refinement"]["converged"]
 
 

@@ -11,13 +11,16 @@ __all__ = [
     "GAS",
     "H",
     "H2_SHARE",
+    "GM_JUP",
     "HE_SHARE",
     "K",
     "LN10",
     "LOSCHMIDT",
+    "L_SUN",
     "PARSEC",
     "REFERENCE_PC",
     "R_JUP",
+    "SIGMA_SB",
     "T_OFFSET",
     "T_REFERENCE",
 ]
@@ -32,6 +35,9 @@ BAR = 1.0e6  # dyn cm-2
 ATM = 1.01325  # bar; HITRAN's half-widths are per atmosphere
 LOSCHMIDT = 2.6867811e19  # molecules cm-3 in one amagat (273.15 K, 1 atm)
 R_JUP = 7.1492e9  # cm, nominal equatorial radius, IAU 2015 Resolution B3
+GM_JUP = 1.2668653e23  # cm3 s-2, nominal mass parameter, IAU 2015 Resolution B3
+L_SUN = 3.828e33  # erg s-1, nominal, IAU 2015 Resolution B3
+SIGMA_SB = 5.670374419e-5  # erg s-1 cm-2 K-4
 PARSEC = 3.0856775814913673e18  # cm
 LN10 = math.log(10.0)
 

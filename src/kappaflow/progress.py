@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["Step", "listened_to", "progress"]
+__all__ = ["Step", "listened_to", "no_bars", "progress"]
 
 
 @dataclass
@@ -91,6 +91,12 @@ class _Rate(ProgressColumn):
 
 
 _shown: list[Progress] = []  # the bars on the screen, at most one
+_silent: list[bool] = []  # not empty: this process shows none
+
+
+def no_bars() -> None:
+    """Show no bar in this process from now on: a worker whose parent has one."""
+    _silent.append(True)
 
 
 @_heard
@@ -117,7 +123,7 @@ def progress(what: str, total: int, *, unit: str = "it", done: int = 0) -> Itera
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, disable=bool(_silent) or not console.is_terminal) as bar:
         task = bar.add_task(what, total=total, completed=done, unit=unit, note="")
         _shown.append(bar)
         try:

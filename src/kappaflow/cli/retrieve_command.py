@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kappaflow.observe.distances import Distance
     from kappaflow.observe.read import Hint
     from kappaflow.observe.targets import Target
+    from kappaflow.retrieval.parallel import Finished
     from kappaflow.retrieval.result import Failed, Retrieval
 
 __all__ = ["register", "say_outcomes"]
@@ -36,6 +38,7 @@ Example: [bold]kappaflow retrieve jw01189_x1d.fits --distance 5.7[/bold]
 a quick look: [bold]kappaflow retrieve jw01189_x1d.fits --distance 5.7 --amortized[/bold]
 many objects, each with its distance: [bold]kappaflow retrieve --targets targets.csv[/bold] (columns file, name,
 distance, distance_error, offset; any may be absent; files relative to the table, two of one object joined by " + ")
+a catalogue that was interrupted, on all cores: [bold]kappaflow retrieve --targets targets.csv --resume[/bold]
 two detectors of one object: [bold]kappaflow retrieve nrs1_x1d.fits nrs2_x1d.fits --merge[/bold]
 a table without units: [bold]kappaflow retrieve wolf.csv --flux-unit erg/s/cm2/um[/bold]
 your own networks, pooled: [bold]kappaflow retrieve x1d.fits --model m0 --model m1[/bold]
@@ -45,16 +48,23 @@ trained with your own line lists: [bold]kappaflow retrieve x1d.fits --model m0 -
 """
 
 
+def say_outcome(outcome: Retrieval | Failed | Finished) -> None:
+    """Print the line of one object, a mistake on stderr."""
+    row = outcome.row()
+    if row["verdict"] == "error":
+        print(f"kappaflow: {row['error']}", file=sys.stderr, flush=True)
+        return
+    span = f"{row['C_O_q50']:.2f} (68 %: {row['C_O_q16']:.2f} to {row['C_O_q84']:.2f})"
+    whose = "refined" if row["source"] == "refined" else "networks alone"
+    kept = ", kept" if getattr(outcome, "kept", False) else ""
+    print(f"{row['name']}: C/O {span}, {whose}, SNR {row['snr']:.0f}, trust: {row['verdict']}{kept}", flush=True)
+    _say_beside(row)
+
+
 def say_outcomes(outcomes: Sequence[Retrieval | Failed], report: Path | None) -> None:
     """Print a line per object, mistakes on stderr, and where the report is, if there is one."""
-    for row in (outcome.row() for outcome in outcomes):
-        if row["verdict"] == "error":
-            print(f"kappaflow: {row['error']}", file=sys.stderr)
-        else:
-            span = f"{row['C_O_q50']:.2f} (68 %: {row['C_O_q16']:.2f} to {row['C_O_q84']:.2f})"
-            whose = "refined" if row["source"] == "refined" else "networks alone"
-            print(f"{row['name']}: C/O {span}, {whose}, SNR {row['snr']:.0f}, trust: {row['verdict']}")
-            _say_beside(row)
+    for outcome in outcomes:
+        say_outcome(outcome)
     if report is not None:
         print(report)
 
@@ -121,6 +131,10 @@ def retrieve(
     source: Annotated[str | None, typer.Option(help="Slit or source, where a file holds several; or all.")] = None,
     detector_offset: Annotated[float, typer.Option(help="NRS2 is multiplied by one plus this.")] = 0.0,
     mask: Annotated[list[str] | None, typer.Option(help="LOW:HIGH in um, left out: 4.2:4.4. Repeatable.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep results that answer the same request.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes for many objects. Default: one per core.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Retrieve (see `HELP`)."""
@@ -139,22 +153,23 @@ def retrieve(
     }
     Hints(**hints)  # type: ignore[arg-type]  # a wrong one is refused before the networks are loaded
 
-    from kappaflow.retrieval.catalogue import retrieve_files
+    from kappaflow.retrieval.parallel import CatalogueRun, retrieve_many
     from kappaflow.retrieval.result import Failed, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever
 
     settings = RetrievalSettings(draws=draws, seed=seed, amortized=amortized, line_lists=line_lists)
-    retriever = Retriever.load(model or (), control or (), opacity=opacity, settings=settings)
+    load = partial(Retriever.load, tuple(model or ()), tuple(control or ()), opacity=opacity, settings=settings)
     command = shlex.join(["kappaflow", *sys.argv[1:]])
-    outcomes, report = retrieve_files(retriever, chosen, out, command=command, **hints)
+    run = CatalogueRun(command, resume, workers, (lambda _: None) if as_json else say_outcome)
+    outcomes, report = retrieve_many(load, chosen, out, run, hints)
     if as_json:
         print(
             json.dumps(
                 {"report": None if report is None else str(report), "objects": [outcome.row() for outcome in outcomes]}
             )
         )
-    else:
-        say_outcomes(outcomes, report)
+    elif report is not None:
+        print(report)
     if any(isinstance(outcome, Failed) for outcome in outcomes):
         raise typer.Exit(2)
 

@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 from kappaflow.errors import UserError
 
-__all__ = ["Cpu", "Fabric", "Place", "place"]
+__all__ = ["Cpu", "Fabric", "Place", "place", "use_threads"]
+
+
+def use_threads(count: int) -> None:
+    """Let torch use `count` threads from now on, in this process."""
+    torch.set_num_threads(count)
 
 
 class Place(Protocol):

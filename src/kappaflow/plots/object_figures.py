@@ -1,4 +1,4 @@
-"""Figures of a retrieval: the spectrum with its predictive band, the corner, C/O twice, C/O against SNR.
+"""Figures of a retrieval: the spectrum with its predictive band, the corner, C/O twice.
 
 Every function takes plain arrays and returns a Matplotlib figure on a white ground; nothing is saved here.
 """
@@ -6,7 +6,6 @@ Every function takes plain arrays and returns a Matplotlib figure on a white gro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,14 @@ from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
 from kappaflow.instrument import GAP
-from kappaflow.parameters import INDEX, NAMED, SNR
+from kappaflow.parameters import INDEX, NAMED
 from kappaflow.plots import INK, PALETTE, QUIET, style
 from kappaflow.spectra import Box
 
 __all__ = [
     "CONTROL",
     "MARGINALIZED",
-    "Retrieved",
     "c_to_o",
-    "c_to_o_against_snr",
     "corner",
     "gallery",
     "informative",
@@ -36,6 +33,7 @@ __all__ = [
 
 MARGINALIZED, CONTROL, PUBLISHED = PALETTE[0], PALETTE[1], PALETTE[5]
 _COLOURS = {"refined": MARGINALIZED, "one line list": CONTROL, "networks": PALETTE[2], "control networks": PALETTE[3]}
+MODEL = "#D7191C"  # over black data; a fit has the same
 _CO = NAMED["C_O"]
 
 
@@ -70,7 +68,7 @@ def spectrum(
     top = panels[0]
     shown = np.where(mask, flux, np.nan)
     for part in pieces(wavelength):
-        top.plot(wavelength[part], shown[part], color=INK, lw=0.7, label="data" if part.start == 0 else None, zorder=3)
+        top.plot(wavelength[part], shown[part], color=INK, lw=0.7, label="data" if part.start == 0 else None, zorder=2)
         if band is not None:
             low, median, high = (b[part] for b in band)
             first = part.start == 0
@@ -83,11 +81,13 @@ def spectrum(
                 lw=0,
                 label="90 % predictive" if first else None,
             )
-            top.plot(wavelength[part], median, color=MARGINALIZED, lw=0.6, alpha=0.9, zorder=2)
+            label = "model, median" if first else None
+            top.plot(wavelength[part], median, color=MODEL, lw=0.7, alpha=0.9, zorder=3, label=label)
     top.set_ylim(*shown_limits(shown))
     _mark_missing(top, wavelength, mask)
     top.set_ylabel(f"flux density{distance} (mJy)")
-    top.legend(loc="upper left", ncols=3)
+    for line in top.legend(loc="upper left", ncols=4).get_lines():
+        line.set_linewidth(1.8)  # as seen in a legend; in the figure they are as fine as the pixels
     if title:
         top.set_title(title, loc="left", fontsize=11)
     if band is not None:
@@ -161,10 +161,10 @@ def _residuals(axes: Axes, wavelength: np.ndarray, data: tuple[np.ndarray, ...],
 
 
 def informative(draws: np.ndarray, box: Box, *, most: int = 7) -> list[str]:
-    """C/O and the parameters whose 90 % interval is narrowest against the prior's, up to `most`, in their own order."""
+    """C/O, log g and the parameters whose 90 % intervals are narrowest against their priors', `most` at most."""
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     ratio = (high - low) / (0.9 * box.widths)
-    ratio[INDEX["C_O"]] = 0.0
+    ratio[[INDEX["C_O"], INDEX["log_g"]]] = 0.0
     chosen = [i for i in np.argsort(ratio)[:most] if ratio[i] < 0.9]
     return [box.names[i] for i in sorted(chosen)]
 
@@ -321,59 +321,3 @@ def _interval(axes: Axes, values: np.ndarray, at: float, colour: str) -> None:
     axes.plot([a, d], [at, at], color=colour, lw=1.2, solid_capstyle="butt")
     axes.plot([b, c], [at, at], color=colour, lw=5, alpha=0.55, solid_capstyle="butt")
     axes.plot([m], [at], "o", color=colour, ms=5, mec="white", mew=0.7)
-
-
-@dataclass(frozen=True)
-class Retrieved:
-    """One object in the C/O-against-SNR figure: quantiles are the 5, 16, 50, 84 and 95 % of C/O.
-
-    `control` is what is drawn beside it, by the name `beside`.
-    """
-
-    name: str
-    snr: float
-    marginalized: Sequence[float]
-    control: Sequence[float] | None = None
-    beside: str = "control"
-
-
-@style()
-def c_to_o_against_snr(objects: Sequence[Retrieved], *, published: tuple[str, float, float] | None = None) -> Figure:
-    """C/O of many objects in order of SNR, beside control or networks; below the trained SNR they are grey."""
-    ordered = sorted(objects, key=lambda o: o.snr)
-    figure = Figure(figsize=(max(6.0, 2.2 + 0.62 * len(ordered)), 4.8), layout="constrained")
-    axes = figure.subplots()
-    if published is not None:
-        label, value, error = published
-        axes.axhspan(
-            value - max(error, 0.004), value + max(error, 0.004), color=PUBLISHED, alpha=0.5, lw=0, label=label
-        )
-    for i, item in enumerate(ordered):
-        inside = item.snr >= SNR.low
-        _bar(
-            axes, i - (0.12 if item.control is not None else 0.0), item.marginalized, MARGINALIZED if inside else QUIET
-        )
-        if item.control is not None:
-            _bar(axes, i + 0.14, item.control, _colour(item.beside, 1) if inside else "#c9cfd4")
-    outside = sum(o.snr < SNR.low for o in ordered)
-    if 0 < outside:
-        axes.axvline(outside - 0.5, color=INK, ls="--", lw=0.9)
-        axes.text(outside - 0.45, _CO.high, f" SNR ≥ {SNR.low:g}", va="top", fontsize=8, color=INK)
-    beside = dict.fromkeys(o.beside for o in ordered if o.control is not None)
-    for label, colour in (("marginalized", MARGINALIZED), *((label, _colour(label, 1)) for label in beside)):
-        axes.plot([], [], "o-", color=colour, label=label)
-    axes.set_xticks(
-        range(len(ordered)), [f"{o.name}\nSNR {o.snr:.0f}" for o in ordered], rotation=45, ha="right", fontsize=8
-    )
-    axes.set_xlim(-0.6, len(ordered) - 0.4)
-    axes.set_ylim(_CO.low, _CO.high)
-    axes.set_ylabel("C/O (bulk elemental)")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.12), ncols=3)
-    return figure
-
-
-def _bar(axes: Axes, x: float, quantiles: Sequence[float], colour: str) -> None:
-    a, b, m, c, d = quantiles
-    axes.plot([x, x], [a, d], color=colour, lw=1.1)
-    axes.plot([x, x], [b, c], color=colour, lw=4.5, alpha=0.55, solid_capstyle="butt")
-    axes.plot([x], [m], "o", color=colour, ms=5, mec="white", mew=0.7)

@@ -9,25 +9,38 @@ from pathlib import Path
 from typing import Any
 
 from kappaflow.constants import REFERENCE_PC
-from kappaflow.report.object_section import failed_section, object_section, overview
+from kappaflow.report.atmosphere_files import atmosphere_summary, write_atmosphere
+from kappaflow.report.catalogue_files import INLINED, catalogue_row, overview, write_ecsv
+from kappaflow.report.citations import software_versions, write_citations
+from kappaflow.report.object_section import failed_section, object_section
 from kappaflow.report.page import Report, Section, write_report
-from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval, row_of
+from kappaflow.report.refined_files import write_refined
+from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval
 from kappaflow.storage import written_whole
 
-__all__ = ["read_summaries", "write_collection", "write_object", "write_page"]
+__all__ = ["object_summary", "read_summaries", "write_collection", "write_object", "write_page"]
 
 
-def write_object(result: Retrieval, folder: Path) -> None:
-    """Write posterior.nc, summary.csv, the figures and, last, summary.json of one object into its folder."""
+def write_object(result: Retrieval, folder: Path) -> dict[str, Any]:
+    """Write posterior.nc, summary.csv, figures and, last, summary.json of one object; return what the last holds."""
     folder.mkdir(parents=True, exist_ok=True)
     with written_whole(folder / "posterior.nc") as part:
         # With xarray: importing arviz takes seconds and leaves a stamp in the user's cache folder.
         for i, (name, data) in enumerate(result.datasets().items()):
             data.to_netcdf(part, mode="a" if i else "w", group=name, engine="h5netcdf")
-    _write_rows(folder / "summary.csv", result.parameters())
-    figures = _write_figures(result, folder)
+    _write_rows(folder / "summary.csv", [*result.parameters(), *result.derived_quantities()])
+    figures = [*_write_figures(result, folder), *write_refined(result, folder), *write_atmosphere(result, folder)]
+    summary = object_summary(result)
+    figures += write_citations(summary, folder)
     files = ["posterior.nc", "report.html", "summary.csv", "summary.json", *(path.name for path in figures)]
-    _write_json(folder / "summary.json", {**result.summary(), "files": sorted(files)})
+    summary["files"] = sorted(files)
+    _write_json(folder / "summary.json", summary)
+    return summary
+
+
+def object_summary(result: Retrieval) -> dict[str, Any]:
+    """Return the content of an object's summary.json, but for the names of its files."""
+    return {**result.summary(), "atmosphere": atmosphere_summary(result), "software": software_versions()}
 
 
 def read_summaries(out: Path) -> dict[str, dict[str, Any]]:
@@ -43,11 +56,11 @@ def read_summaries(out: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write_collection(outcomes: Sequence[Retrieval | Failed], out: Path, first: Sequence[Section] = ()) -> Path | None:
+def write_collection(outcomes: Sequence[Any], out: Path, first: Sequence[Section] = ()) -> Path | None:
     """Write what concerns all objects in `out`: summary.json, summary.csv and report.html, whose path is returned.
 
-    Those of `outcomes` come first, then the ones of earlier runs. Where none of `outcomes` has a result, nothing is
-    written.
+    Those of `outcomes` (each has a `name`; those that failed are `Failed`) come first, then the ones of earlier runs.
+    Where none of `outcomes` has a result, nothing is written. More than `INLINED` objects have a page each.
     """
     if all(isinstance(outcome, Failed) for outcome in outcomes):
         return None
@@ -58,17 +71,23 @@ def write_collection(outcomes: Sequence[Retrieval | Failed], out: Path, first: S
         error = {"error": failures[name].error} if name in failures else {}
         summaries.append({**there[name], **error} if name in there else failures[name].summary())
     _write_json(out / "summary.json", summaries)
-    _write_rows(out / "summary.csv", [_row(summary) for summary in summaries])
+    _write_rows(out / "summary.csv", [catalogue_row(summary) for summary in summaries])
+    write_ecsv(summaries, out / "summary.ecsv")
+    objects = [(summary, out / summary["name"]) for summary in summaries]
     if len(summaries) > 1:
         first = [*first, overview(summaries, out)]
-    return write_page([(summary, out / summary["name"]) for summary in summaries], out / "report.html", first)
+    if len(summaries) > INLINED:
+        for summary, folder in objects:
+            if "parameters" in summary:
+                write_page([(summary, folder)], folder / "report.html")
+        objects = [pair for pair in objects if "parameters" not in pair[0]]
+        return write_page(objects, out / "report.html", first, title=f"{len(summaries)} objects")
+    return write_page(objects, out / "report.html", first)
 
 
-def _row(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return row_of(summary) if "parameters" in summary else Failed(summary["name"], summary["error"]).row()
-
-
-def write_page(objects: Sequence[tuple[Mapping[str, Any], Path]], path: Path, first: Sequence[Section] = ()) -> Path:
+def write_page(
+    objects: Sequence[tuple[Mapping[str, Any], Path]], path: Path, first: Sequence[Section] = (), *, title: str = ""
+) -> Path:
     """Write the report on objects, each a summary and the folder of its figures, after the sections `first`.
 
     How they were made stands at the foot where it is the same for all, else with each object.
@@ -81,7 +100,7 @@ def write_page(objects: Sequence[tuple[Mapping[str, Any], Path]], path: Path, fi
             sections.append(failed_section(summary["name"], summary["error"]))
         else:
             sections.append(object_section(summary, folder, {} if same else summary["provenance"]))
-    title = sections[0].title if len(objects) == 1 else f"{len(objects)} objects"
+    title = title or (sections[0].title if len(objects) == 1 else f"{len(objects)} objects")
     foot = made[0] if made and same else {}
     return write_report(
         Report(f"C/O of {title}", "with the line lists in its error bar", [*first, *sections], foot), path

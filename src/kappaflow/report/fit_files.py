@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from kappaflow.parameters import INDEX, NAMED
 from kappaflow.refinement.best_fit import BestFit
 from kappaflow.storage import written_whole
 
-__all__ = ["fit_summary", "write_fit"]
+__all__ = ["fit_summary", "pixel_basis", "write_fit"]
 
 
 def fit_summary(best: BestFit, name: str) -> dict[str, Any]:
@@ -72,14 +73,25 @@ def write_fit(best: BestFit, folder: Path, name: str) -> dict[str, Any]:
 
 def _ln_factors(best: BestFit) -> np.ndarray:
     """Ln of the factor on every species' opacity at the pixels, (species, p)."""
+    basis = pixel_basis(best.spectrum.wavelength)
+    return _by_species(best)[:, : len(basis)] @ basis
+
+
+def pixel_basis(wavelength: np.ndarray) -> np.ndarray:
+    """Return the functions of the opacity field at pixels `wavelength` [um], (coefficient, p)."""
     from kappaflow.tables.field_prior import fourier_basis
+
+    pixels = 1e4 / wavelength
+    low, high = _grid_ends()  # u of the basis runs from the first to the last point of the modelling grid
+    return fourier_basis(np.concatenate([[low], pixels, [high]]))[:, 1:-1]
+
+
+@cache
+def _grid_ends() -> tuple[float, float]:
     from kappaflow.tables.opacity import load_opacity
 
     nu = load_opacity().nu
-    order = nu[[0, -1]]  # u of the basis runs from the first to the last point of the modelling grid
-    pixels = 1e4 / best.spectrum.wavelength
-    basis = fourier_basis(np.concatenate([order[:1], pixels, order[1:]]))[:, 1:-1]
-    return _by_species(best)[:, : len(basis)] @ basis
+    return float(nu[0]), float(nu[-1])
 
 
 def _ecsv(best: BestFit, path: Path) -> None:
@@ -93,8 +105,13 @@ def _ecsv(best: BestFit, path: Path) -> None:
             "flux": np.where(s.mask, s.flux, np.nan) * unit,
             "unc": np.where(s.mask, s.error, np.nan) * unit,
             "fit": best.flux * unit,
+            "smooth": best.smooth * unit,
+            "fine": np.where(s.mask, s.flux - best.flux - best.smooth, np.nan) * unit,
         }
     )
-    table.meta = {"scaled": "to 10 pc" if s.meta.get("scale_known") else "as observed"}
+    table.meta = {
+        "scaled": "to 10 pc" if s.meta.get("scale_known") else "as observed",
+        "residuals": "smooth: mean of 25 pixels of flux - fit; fine: what is left",
+    }
     with written_whole(path) as part:
         table.write(part, format="ascii.ecsv", overwrite=True)

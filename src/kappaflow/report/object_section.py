@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kappaflow.report.atmosphere_files import atmosphere_figures, derived_notes, derived_table
+from kappaflow.report.citations import methods_paragraph
 from kappaflow.report.page import Figure, Section, Table
+from kappaflow.report.refined_files import refined_figures
 from kappaflow.retrieval.trust import Check
 
-__all__ = ["failed_section", "object_section", "overview", "spectrum_facts"]
+__all__ = ["failed_section", "object_section", "spectrum_facts"]
 
 _OMITTED = (
     "The model has {absorbers}, equilibrium chemistry with quenching and one grey cloud: no {absent}patchy clouds, no "
@@ -22,7 +25,7 @@ _CAPTIONS = {
     "c_to_o": "C/O; thick bars hold 68 %, thin ones 90 %.{more} Every density is drawn to the same height.",
     "dial": "C/O by the same networks as line lists are taken to be more and more wrong: 0 trusts them, 1 is the "
     "packaged prior; median, 68 and 90 %.",
-    "corner": "C/O and the parameters the spectrum constrains; contours hold 68 and 95 %.",
+    "corner": "C/O, log g and the parameters the spectrum constrains; contours hold 68 and 95 %.",
 }
 _KINDS = {
     "refined": "the likelihood, opacities marginalized",
@@ -59,10 +62,21 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
         f"C/O = {c_o['q50']:.2f} +{c_o['q84'] - c_o['q50']:.2f} −{c_o['q50'] - c_o['q16']:.2f}",
         _detail(summary),
         [_check(check) for check in summary["trust"]],
-        [*_beside(summary), Table(header, rows, f"Posterior, {summary['draws']:,} draws{_whose(summary)}.", strong)],
-        figures,
-        [*kept, *([] if meta["scale_known"] else [_UNSCALED]), *meta.get("notes", ()), _omitted(summary)],
+        [
+            *_beside(summary),
+            Table(header, rows, f"Posterior, {summary['draws']:,} draws{_whose(summary)}.", strong),
+            *derived_table(summary),
+        ],
+        [*figures, *refined_figures(summary, folder), *atmosphere_figures(summary, folder)],
+        [
+            *kept,
+            *([] if meta["scale_known"] else [_UNSCALED]),
+            *meta.get("notes", ()),
+            _omitted(summary),
+            *derived_notes(summary),
+        ],
         {**spectrum_facts(meta), **(made or {})},
+        methods_paragraph(summary) if "software" in summary else "",
     )
 
 
@@ -162,28 +176,3 @@ def _named(name: str, unit: str) -> str:
 def _short(value: float) -> str:
     """Three or four figures, no exponents: 1,234 or 0.0312."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def overview(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Section:
-    """Return the first section of a report on many: a table, and C/O against SNR, written into `folder`."""
-    from kappaflow.plots import object_figures as plots
-    from kappaflow.plots import save_figure
-
-    rows, shown = [], []
-    for summary in summaries:
-        if "parameters" not in summary:
-            rows.append([summary["name"], "error", "", "", ""])
-            continue
-        c_o, snr = summary["parameters"]["C_O"], summary["snr"]
-        q = [c_o[key] for key in _quantiles(c_o)]
-        others = summary.get("c_to_o", {})
-        beside = others.get("networks") if summary.get("source") == "refined" else summary["control_c_to_o"]
-        label = "networks" if summary.get("source") == "refined" else "control networks"
-        shown.append(plots.Retrieved(summary["title"][:24], snr, q, beside, label))
-        rows.append([summary["title"], summary["verdict"], f"{snr:.0f}", f"{q[2]:.2f}", f"{q[1]:.2f} to {q[3]:.2f}"])
-    figures = []
-    if shown:
-        path = save_figure(plots.c_to_o_against_snr(shown), folder / "c_to_o_snr")[0]
-        figures.append(Figure(path, "C/O in order of SNR; thick bars hold 68 %, thin ones 90 %.", "C/O against SNR"))
-    table = Table(["object", "trust", "SNR", "C/O", "68 %"], rows, f"{len(shown)} of {len(summaries)} retrieved.")
-    return Section("All objects", tables=[table], figures=figures)

@@ -1,15 +1,18 @@
 """One self-contained report.html: plain data in, a page that needs nothing else out.
 
-No script, no outside resource, figures inlined; readable on a phone, in print, in light and in dark. `page.html` is the
-template; everything put into it is escaped there.
+No outside resource, figures inlined; readable on a phone, in print, in light and in dark. `page.html` is the template;
+everything put into it is escaped there. The one script, where a table can be sorted, is our own, and the page's policy
+allows no other: it names its hash.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
 from kappaflow.errors import UserError
@@ -62,6 +65,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     strong: frozenset[int] = frozenset()
+    links: Sequence[str] = ()  # of the first cells: relative addresses, one per row; "" where there is none
+    sortable: bool = False  # by a click on a column's head
 
     def __post_init__(self) -> None:
         for i, row in enumerate(self.rows):
@@ -81,6 +86,7 @@ class Section:
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # what was read, and how
+    methods: str = ""  # a paragraph for a paper
 
     @property
     def verdict(self) -> Grade:
@@ -121,7 +127,12 @@ def write_report(report: Report, path: str | os.PathLike[str]) -> Path:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    page = pages.get_template("page.html").render(report=report, signs=_SIGNS, answers=_ANSWERS)
+    sorts = any(table.sortable for section in report.sections for table in section.tables)
+    script = (resources.files("kappaflow.report") / "sorting.js").read_text(encoding="utf-8") if sorts else ""
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() if sorts else ""
+    page = pages.get_template("page.html").render(
+        report=report, signs=_SIGNS, answers=_ANSWERS, script=script, allowed=allowed
+    )
     target = Path(path)
     with written_whole(target) as part:
         part.write_text(page, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,8 +14,11 @@ from kappaflow.inference.posterior import pooled
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS, INDEX, NAMED
 from kappaflow.refinement.refined import RefineSettings
+from kappaflow.retrieval.derived import derived_rows
 from kappaflow.retrieval.dial import DialCurve
 from kappaflow.retrieval.exactness import Exactness
+from kappaflow.retrieval.groups import drawn, each_network, observed
+from kappaflow.retrieval.interior import Interior
 from kappaflow.retrieval.predictive import Predictive
 from kappaflow.retrieval.trust import Check, Grade, worst
 from kappaflow.spectra import Box
@@ -41,6 +44,11 @@ class RetrievalSettings:
     amortized: bool = False  # the networks alone, in seconds; otherwise their draws are refined
     refine: RefineSettings = RefineSettings()  # how; draws and seed are those above
     line_lists: float = 1.0  # amplitude of line-list errors, for networks with a dial: 0 none, 1 the packaged prior
+
+    @property
+    def spectra(self) -> int:
+        """Model spectra that are predicted: at most 200 of a quick look, most of whose cost they are."""
+        return min(self.predicted, 200) if self.amortized else self.predicted
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,10 @@ class Retrieval:
     provenance: Mapping[str, str] = field(default_factory=dict)  # what made the numbers
     dial: DialCurve | None = None  # C/O against the amplitude, of networks that are told it
     refined: Exactness | None = None  # None with --amortized, or where it was not possible
+    derived: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> (n,), of `draws`: see `derived.py`
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)  # whom the tables stand on
+    request: str = ""  # digest of all that was asked, so that a second run can tell whether this is its answer
+    interior: Interior | None = None  # the atmosphere of `draws`; None without a forward model
 
     @property
     def source(self) -> Literal["refined", "networks"]:
@@ -163,10 +175,14 @@ class Retrieval:
         every["control networks"] = self.control_draws
         return {k: _quantiles(v[:, INDEX["C_O"]]).tolist() for k, v in every.items() if v is not None}
 
+    def derived_quantities(self) -> list[dict[str, Any]]:
+        """One row per derived quantity: name, unit, quantiles, how it was found."""
+        return derived_rows(self.derived, lambda draws: dict(zip(_QUANTILES, _quantiles(draws).tolist(), strict=True)))
+
     def summary(self) -> dict[str, Any]:
         """Plain data: parameters, trust card, the spectrum's own facts, and what made the numbers."""
         control = self.control_c_to_o
-        rows = self.parameters()
+        rows, more = self.parameters(), self.derived_quantities()
         return {
             "schema": SCHEMA,
             "name": self.name,
@@ -174,6 +190,7 @@ class Retrieval:
             "verdict": self.verdict,
             "trust": [check.as_dict() for check in self.checks],
             "parameters": {row.pop("parameter"): row for row in rows},
+            "derived": {row.pop("parameter"): row for row in more},
             "control_c_to_o": None if control is None else control.tolist(),
             "levels": list(LEVELS),
             "source": self.source,
@@ -186,7 +203,10 @@ class Retrieval:
             "line_lists": self.settings.line_lists,
             "dial": None if self.dial is None else self.dial.as_dict(),
             "spectrum": {k: list(v) if isinstance(v, tuple) else v for k, v in self.spectrum.meta.items()},
+            "priors": {n: [lo, hi] for n, lo, hi in zip(self.box.names, self.box.low, self.box.high, strict=True)},
             "provenance": dict(self.provenance),
+            "request": self.request,
+            "sources": {what: list(cited) for what, cited in self.sources.items()},
         }
 
     def row(self) -> dict[str, Any]:
@@ -194,34 +214,16 @@ class Retrieval:
         return row_of(self.summary())
 
     def datasets(self) -> dict[str, xarray.Dataset]:
-        """ArviZ's groups: posterior, observed_data, constant_data; networks, one_list, control where there are; in mJy.
-
-        Refined draws are one chain, equally weighted. Of networks a chain is one of the ensemble: their draws are
-        independent, and r_hat compares the networks.
-        """
-        import xarray as xr
-
-        def draws(values: np.ndarray) -> xr.Dataset:
-            axes, names = ("chain", "draw"), self.box.names
-            columns = {name: (axes, values[..., i], {"units": NAMED[name].unit}) for i, name in enumerate(names)}
-            chains, n = values.shape[:2]
-            return xr.Dataset(columns, {"chain": np.arange(chains), "draw": np.arange(n)})
-
-        spectrum, axis = self.spectrum, ("wavelength",)
-        pixels = {"wavelength": (axis, spectrum.wavelength, {"units": "um"})}
-        flux, error = (np.where(spectrum.mask, a, np.nan) for a in (spectrum.flux, spectrum.error))
-        constant = {"error": (axis, error, {"units": "mJy"}), "mask": (axis, spectrum.mask.astype(np.int8))}
-        refined = self.source == "refined"
-        posterior = draws(self.draws[None] if refined else self.members)
+        """ArviZ's groups: posterior (one chain, with what was derived), networks; one_list, control where there are."""
+        names, one_list = self.box.names, self.one_list_draws
+        told = {**self.provenance, "source": self.source}
         groups = {
-            "posterior": posterior.assign_attrs({**self.provenance, "source": self.source}),
-            "observed_data": xr.Dataset({"flux": (axis, flux, {"units": "mJy"})}, pixels),
-            "constant_data": xr.Dataset(constant, pixels),
+            "posterior": drawn(self.draws, names, self.derived).assign_attrs(told),
+            **observed(self.spectrum),
+            "networks": each_network(self.members, names),
         }
-        one_list = self.one_list_draws
-        groups |= {"networks": draws(self.members)} if refined else {}
-        groups |= {} if one_list is None else {"one_list": draws(one_list[None])}
-        return groups if self.control is None else groups | {"control": draws(self.control)}
+        groups |= {} if one_list is None else {"one_list": drawn(one_list, names)}
+        return groups if self.control is None else groups | {"control": each_network(self.control, names)}
 
     def to_arviz(self) -> arviz.InferenceData:
         """Return ArviZ's InferenceData, the same as in posterior.nc."""
@@ -238,8 +240,7 @@ class Retrieval:
         from kappaflow.report.files import write_object, write_page
 
         folder = Path(folder)
-        write_object(self, folder)
-        return write_page([(self.summary(), folder)], folder / "report.html")
+        return write_page([(write_object(self, folder), folder)], folder / "report.html")
 
 
 def _quantiles(draws: np.ndarray) -> np.ndarray:

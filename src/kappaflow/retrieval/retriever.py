@@ -15,11 +15,15 @@ from kappaflow.observe.distances import as_distance, stated_distance
 from kappaflow.observe.read import Hint, read_spectrum
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import name_objects
+from kappaflow.parameters import INDEX
+from kappaflow.retrieval.derived import derive
 from kappaflow.retrieval.dial import c_to_o_by_dial, turned
 from kappaflow.retrieval.distance_error import with_distance_error
+from kappaflow.retrieval.interior import columns_of, interior
 from kappaflow.retrieval.pipeline import retrieve_spectrum
 from kappaflow.retrieval.result import Retrieval, RetrievalSettings
 from kappaflow.spectra import Forward, same_pixels
+from kappaflow.tables.cited import cited_sources
 from kappaflow.tables.table_names import recorded_table, table_name
 
 __all__ = ["Retriever", "forward_for", "retrieve"]
@@ -78,6 +82,19 @@ class Retriever:
         """The forward model on the networks' pixels, or a sentence that says why there is none."""
         return forward_for(self.posterior, self.opacity)
 
+    @cached_property
+    def sources(self) -> dict[str, list[str]]:
+        """Whom the line lists, the chemistry and the CIA stand on, as their tables say."""
+        table = recorded_table(self.posterior.opacity)
+        card = self.posterior.opacity
+        used = [{}] if card is None else card.combinations
+        lists = {
+            species: list(dict.fromkeys([names[0], *(one[species] for one in used if species in one)]))
+            for species, names in table.lists.items()
+            if card is None or species in card.lists
+        }
+        return cited_sources(self.opacity, lists, table.cia)
+
     def __call__(self, native: Spectrum, distance: float | tuple[float, float] | None = None) -> Retrieval:
         """Retrieve one spectrum; `distance` in pc (or with its error), else what the file states, else unknown."""
         known = as_distance(distance) or stated_distance(native.meta)
@@ -90,7 +107,18 @@ class Retriever:
             settings=self.settings,
         )
         curve = c_to_o_by_dial(self.posterior, found.spectrum, draws=self.settings.draws, seed=self.settings.seed)
-        return with_distance_error(replace(found, dial=curve), known)
+        return self._described(found, with_distance_error(replace(found, dial=curve), known))
+
+    def _described(self, found: Retrieval, wide: Retrieval) -> Retrieval:
+        """Add what follows from the draws: derived quantities and the atmosphere; `wide` has the distance's error."""
+        stretch = wide.draws[:, INDEX["R"]] / found.draws[:, INDEX["R"]]
+        model = self.forward
+        fits = not isinstance(model, str) and same_pixels(model.wavelength, self.posterior.wavelength)
+        columns = columns_of(model, found.draws) if fits else None
+        best = None if found.refined is None or found.source != "refined" else found.refined.marginal.best
+        shown = None if best is None else (best.theta, best.field, best.lists)
+        inside = interior(model, found.draws, columns, shown)
+        return replace(wide, derived=derive(wide, columns, stretch), interior=inside, sources=self.sources)
 
 
 def _loaded(networks: File | Sequence[File] | Posterior) -> Posterior | None:
