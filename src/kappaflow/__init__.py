@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from kappaflow.inference import Posterior
     from kappaflow.model.forward import ForwardModel
     from kappaflow.observe import Spectrum, read_spectrum, resample
-    from kappaflow.refinement import BestFit, Refined, RefineSettings, fit, refine
+    from kappaflow.refinement import (
+        BestFit,
+        Reference,
+        ReferenceSettings,
+        Refined,
+        RefineSettings,
+        fit,
+        reference,
+        refine,
+    )
     from kappaflow.retrieval.result import Retrieval, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever, retrieve
     from kappaflow.simulation import simulate
@@ -25,6 +34,8 @@ _LAZY: dict[str, str] = {
     "BestFit": "kappaflow.refinement",
     "ForwardModel": "kappaflow.model.forward",
     "Posterior": "kappaflow.inference",
+    "Reference": "kappaflow.refinement",
+    "ReferenceSettings": "kappaflow.refinement",
     "RefineSettings": "kappaflow.refinement",
     "Refined": "kappaflow.refinement",
     "Retrieval": "kappaflow.retrieval.result",
@@ -34,6 +45,7 @@ _LAZY: dict[str, str] = {
     "coverage": "kappaflow.calibrate",
     "fit": "kappaflow.refinement",
     "read_spectrum": "kappaflow.observe",
+    "reference": "kappaflow.refinement",
     "refine": "kappaflow.refinement",
     "resample": "kappaflow.observe",
     "retrieve": "kappaflow.retrieval.retriever",
@@ -47,6 +59,8 @@ __all__ = [
     "BestFit",
     "ForwardModel",
     "Posterior",
+    "Reference",
+    "ReferenceSettings",
     "RefineSettings",
     "Refined",
     "Retrieval",
@@ -56,6 +70,7 @@ __all__ = [
     "coverage",
     "fit",
     "read_spectrum",
+    "reference",
     "refine",
     "resample",
     "retrieve",

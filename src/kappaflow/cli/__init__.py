@@ -26,6 +26,7 @@ _COMMANDS: tuple[str, ...] = (
     "demo",
     "retrieve",
     "fit",
+    "reference",
     "serve",
     "simulate",
     "train",

@@ -151,6 +151,14 @@ class Coordinates:
         z[self.places["scale"]] = ln_scale
         return z
 
+    def spread_held(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Spread parameters of `theta` (..., D) that are held over their priors: the data cannot tell them."""
+        theta = theta.copy()
+        for name, _ in self.held:
+            i = self.box.names.index(name)
+            theta[..., i] = self.box.low[i] + self.box.widths[i] * rng.random(theta.shape[:-1])
+        return theta
+
     def inside(self, z: np.ndarray) -> np.ndarray:
         """Return z with no coordinate of a parameter farther out than where its bound is reached in all digits."""
         z = z.copy()

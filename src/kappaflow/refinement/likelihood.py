@@ -28,6 +28,7 @@ __all__ = [
     "Predictor",
     "log_likelihood",
     "marginal_log_likelihood",
+    "score",
 ]
 
 LEAST = 8  # spectra computed at once
@@ -123,6 +124,13 @@ def marginal_log_likelihood(residual: Any, basis: Any, variance: Any) -> Any:
     return log_likelihood(residual, variance) + 0.5 * xp.sum(along**2, axis=-1) - ln_det
 
 
+def score(
+    d_mean: np.ndarray, d_ln_variance: np.ndarray, residual: np.ndarray, squared: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
+    """Gradient (k,) of the ln likelihood; `squared` is what the residual's square is expected to be."""
+    return d_mean @ (residual / variance) + 0.5 * d_ln_variance @ (squared / variance - 1)
+
+
 class Expansion(NamedTuple):
     """Value, gradient (k,) and expected information (k, k) of a log density at z (k,), prior included."""
 
@@ -181,21 +189,30 @@ class Joint:
         return z
 
     def _expanded(self, z: np.ndarray, point: Point, *made: np.ndarray, settle: bool) -> Expansion:
-        where, prior = self.coordinates.places, self.coordinates.precision
+        prior = self.coordinates.precision
         seen = [a[..., self.data.good] * np.exp(point.ln_scale) for a in made]
         if settle:
             z = self._settled(z, point, seen[0])
             point = self.coordinates.point(z)
-        flux, d_flux, d_mean = self._derivatives(point, *seen)
-        mean, variance = self.predicted(point, flux), self.variance(point, flux)
+        mean, variance, d_mean, d_ln_variance = self.slopes(point, *seen)
         residual = self.data.flux - mean
-        d_ln_variance = 2 * point.f**2 * flux / variance * d_flux
-        d_ln_variance[where["structure"]] = 2 * (point.f * flux) ** 2 / variance * point.ln_f_slope
         white = d_mean / np.sqrt(variance)
         value = log_likelihood(residual, variance) - 0.5 * (prior * z**2).sum()
-        gradient = d_mean @ (residual / variance) + 0.5 * d_ln_variance @ (residual**2 / variance - 1) - prior * z
+        gradient = score(d_mean, d_ln_variance, residual, residual**2, variance) - prior * z
         information = white @ white.T + 0.5 * d_ln_variance @ d_ln_variance.T + np.diag(prior)
         return Expansion(z, float(value), gradient, information)
+
+    def slopes(self, point: Point, *seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance (n,) of the data, and the derivatives (k, n) of the mean and of ln variance by z.
+
+        `seen` are a spectrum and its derivatives as `Predictor` gives them, on the good pixels, in the data's unit.
+        """
+        flux, d_flux, d_mean = self._derivatives(point, *seen)
+        variance = self.variance(point, flux)
+        d_ln_variance = 2 * point.f**2 * flux / variance * d_flux
+        structure = self.coordinates.places["structure"]
+        d_ln_variance[structure] = 2 * (point.f * flux) ** 2 / variance * point.ln_f_slope
+        return self.predicted(point, flux), variance, d_mean, d_ln_variance
 
     def _derivatives(
         self, point: Point, flux: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray

@@ -209,7 +209,7 @@ def _combined(
     points = [modes[owner[i]].joint.coordinates.point(z[i]) for i in places]
     return Refined(
         best.names,
-        _spread_held(best, np.stack([p.theta for p in points]), rng),
+        best.mode.joint.coordinates.spread_held(np.stack([p.theta for p in points]), rng),
         np.stack([p.field for p in points]),
         np.array([p.f for p in points]),
         np.stack([1 + p.sigma_cal * p.gains for p in points]),
@@ -220,12 +220,3 @@ def _combined(
         best,
         time.monotonic() - began,
     )
-
-
-def _spread_held(best: BestFit, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Spread parameters that were held over their priors: the data cannot tell them."""
-    box = best.mode.joint.coordinates.box
-    for name, _ in best.mode.joint.coordinates.held:
-        i = box.names.index(name)
-        theta[:, i] = box.low[i] + box.widths[i] * rng.random(len(theta))
-    return theta
