@@ -114,8 +114,13 @@ def walk_chain(
     root = np.linalg.cholesky(density.covariance)
     began = saved = time.monotonic()
     before = chain.seconds
+    top = density(density.centre)[0]
+    start = _start(density, root, plan, top)
     with jax.disable_jit(density.compiled):
-        kernel, state = _begun(density, root, plan)
+        kernel = _kernel(density, root, plan, top)
+        words = jax.numpy.asarray(key("reference chain", *plan.address).view(np.uint32)[:2])
+        first = jax.numpy.asarray(start)
+        state = kernel.init(words, plan.warmup, init_params=first, model_args=(), model_kwargs={})
         transition = jax.jit(lambda at: kernel.sample(at, (), {}))
         if chain.leaves:
             state = jax.tree.unflatten(jax.tree.structure(state), [jax.numpy.asarray(a) for a in chain.leaves])
@@ -143,12 +148,10 @@ def _note(chain: Walked, state: Any, w: np.ndarray, *, keep: bool) -> None:
         chain.diverging = np.append(chain.diverging, bool(state.diverging))
 
 
-def _begun(density: Density, root: np.ndarray, plan: Plan) -> tuple[Any, Any]:
-    """Return numpyro's kernel, the potential in whitened coordinates x, w = centre + root x, and its first state."""
+def _kernel(density: Density, root: np.ndarray, plan: Plan, top: float) -> Any:
+    """Return numpyro's kernel in whitened coordinates x, w = centre + root x; its potential is 0 at the centre."""
     import jax
     from numpyro.infer import NUTS
-
-    top = density(density.centre)[0]
 
     def host(x: Any) -> tuple[np.ndarray, np.ndarray]:
         kind = np.asarray(x).dtype
@@ -163,6 +166,8 @@ def _begun(density: Density, root: np.ndarray, plan: Plan) -> tuple[Any, Any]:
         return np.asarray(top - value, kind), np.asarray(-pull, kind)
 
     def called(x: Any) -> Any:
+        if density.compiled:  # here, in this thread: nothing is traced
+            return tuple(jax.numpy.asarray(a) for a in host(x))
         shapes = (jax.ShapeDtypeStruct((), x.dtype), jax.ShapeDtypeStruct(x.shape, x.dtype))
         return jax.pure_callback(host, shapes, x, vmap_method="sequential")
 
@@ -171,17 +176,12 @@ def _begun(density: Density, root: np.ndarray, plan: Plan) -> tuple[Any, Any]:
         return called(x)[0]
 
     potential.defvjp(called, lambda force, by: (by * force,))
-    kernel = NUTS(potential_fn=potential, step_size=STEP, target_accept_prob=WANTED, max_tree_depth=plan.depth)
-    words = key("reference chain", *plan.address).view(np.uint32)[:2]
-    start = jax.numpy.asarray(_start(density, root, plan))
-    state = kernel.init(jax.numpy.asarray(words), plan.warmup, init_params=start, model_args=(), model_kwargs={})
-    return kernel, state
+    return NUTS(potential_fn=potential, step_size=STEP, target_accept_prob=WANTED, max_tree_depth=plan.depth)
 
 
-def _start(density: Density, root: np.ndarray, plan: Plan) -> np.ndarray:
+def _start(density: Density, root: np.ndarray, plan: Plan, top: float) -> np.ndarray:
     """Return x near the mode, nearer where Laplace's approximation has led down by more than chains would go."""
     x = SPREAD * generator("reference start", *plan.address).standard_normal(density.centre.size)
-    top = density(density.centre)[0]
     for _ in range(6):
         if density(density.centre + root @ x)[0] > top - max(10.0, x.size):
             return x
