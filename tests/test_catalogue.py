@@ -124,10 +124,10 @@ def test_many_objects_have_a_page_each_and_a_table_to_sort(catalogue):
 
 
 def test_the_tables_hold_every_parameter_with_its_unit_and_every_verdict(catalogue):
-    from astropy.table import QTable
+    from astropy.table import QTable, Table
 
     out, outcomes, _ = catalogue
-    table = QTable.read(out / "summary.ecsv")
+    table, plain = QTable.read(out / "summary.ecsv"), Table.read(out / "summary.ecsv")
     assert len(table) == len(outcomes)
     assert str(table["T3_q50"].unit) == "K"
     assert str(table["R_q16"].unit) == "jupiterRad"
@@ -137,9 +137,7 @@ def test_the_tables_hold_every_parameter_with_its_unit_and_every_verdict(catalog
     first = json.loads((out / rows[0]["name"] / "summary.json").read_text())
     for name, values in first["parameters"].items():
         assert float(rows[0][f"{name}_q84"]) == values["q84"]
-        assert float(
-            table[f"{name}_q84"][0].value if hasattr(table[f"{name}_q84"], "unit") else table[f"{name}_q84"][0]
-        ) == (pytest.approx(values["q84"]))
+        assert float(plain[f"{name}_q84"][0]) == pytest.approx(values["q84"])
     assert float(rows[0]["mass_q50"]) == first["derived"]["mass"]["q50"]
 
 
