@@ -27,12 +27,6 @@ _CAPTIONS = {
     "packaged prior; median, 68 and 90 %.",
     "corner": "C/O, log g and the parameters the spectrum constrains; contours hold 68 and 95 %.",
 }
-_KINDS = {
-    "refined": "the likelihood, opacities marginalized",
-    "one line list": "the likelihood, base line lists as they are",
-    "networks": "the networks that proposed",
-    "control networks": "networks of fixed opacities",
-}
 _UNSCALED = "No distance was given: the flux scale was not used, and R is close to its prior."
 
 
@@ -108,13 +102,13 @@ def _beside(summary: Mapping[str, Any]) -> list[Table]:
     found = summary.get("c_to_o", {})
     if len(found) < 2:
         return []
-    rows = [[f"{kind}: {_KINDS[kind]}", *(f"{value:.3f}" for value in found[kind])] for kind in found]
+    rows = [[kind, *(f"{value:.3f}" for value in found[kind])] for kind in found]
     return [Table(["C/O", "5 %", "16 %", "median", "84 %", "95 %"], rows, _agreement(summary), frozenset({0}))]
 
 
 def _agreement(summary: Mapping[str, Any]) -> str:
-    """Return the lines of the trust card that compare them."""
-    told = [check["sentence"] for check in summary["trust"] if check["name"] in ("refinement", "line-list share")]
+    """Return the table's caption, with the sentence on network and likelihood where they disagree."""
+    told = [c["sentence"] for c in summary["trust"] if c["name"] == "refinement" and c["verdict"] != "pass"]
     return " ".join(["C/O by each method.", *told])
 
 
