@@ -79,7 +79,15 @@ def test_two_files_give_one_verdict_with_tables_and_figures(files, tmp_path, mon
     assert [row["parameter"] for row in rows[:2]] == ["C_O", "R"]
     assert float(rows[0]["coverage_0.9"]) == pytest.approx(content["methods"]["exact"]["coverage"]["coverage"][2][0])
     figures = {path.name for path in out.glob("*.p[nd][gf]")}
-    stems = ["pit-exact", "pit-narrow", "pit-exact-recalibrated", "pit-narrow-recalibrated", "tarp", "coverage"]
+    stems = [
+        "pit-exact",
+        "pit-narrow",
+        "pit-exact-recalibrated",
+        "pit-narrow-recalibrated",
+        "tarp",
+        "coverage",
+        "pit-ecdf",
+    ]
     assert figures == {f"{stem}.{kind}" for stem in [*stems, "width-coverage"] for kind in ("png", "pdf")}
     assert (out / "tarp.png").read_bytes()[:4] == b"\x89PNG"
     assert (out / "tarp.pdf").read_bytes()[:5] == b"%PDF-"
