@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 FIRST, SLOWER = 0.2, 1.1
+METHOD = "amortized"  # the quick one: what the page adds shows most
 COMMAND = [sys.executable, "-c", "from kappaflow.cli import main; main()"]
 
 
@@ -60,7 +61,7 @@ def on_the_page(folder):
         found = json.loads(ask(address, f"api/jobs/{job}/example", "POST", {}))
         start = time.perf_counter()
         objects = [{"title": "Wolf 1130C", "uploads": [found["key"]], "distance": 16.6}]
-        ask(address, f"api/jobs/{job}/run", "POST", {"objects": objects})
+        ask(address, f"api/jobs/{job}/run", "POST", {"objects": objects, "asked": {"method": METHOD}})
         while (state := json.loads(ask(address, f"api/jobs/{job}")))["state"] in ("queued", "running"):
             time.sleep(0.05)
         if state["state"] != "done":
@@ -71,7 +72,7 @@ def on_the_page(folder):
 def on_the_command_line(folder):
     with resources.as_file(resources.files("kappaflow.data") / "wolf1130c.ecsv") as path:
         start = time.perf_counter()
-        words = ["retrieve", str(path), "--distance", "16.6", "--out", str(folder)]
+        words = ["retrieve", str(path), "--distance", "16.6", "--amortized", "--out", str(folder)]
         subprocess.run([*COMMAND, *words], check=True, capture_output=True)
         return time.perf_counter() - start
 

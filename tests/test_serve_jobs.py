@@ -268,11 +268,14 @@ def test_what_is_asked_for_is_checked():
 
 
 def test_the_command_of_a_job_can_be_given_by_hand():
-    words = command_of(replace(a_job(), asked=Asked(draws=500)), {"mask": ["4.2:4.4"], "flux_unit": "W/m2/um"})
+    words = command_of(
+        replace(a_job(), asked=Asked("amortized", draws=500)), {"mask": ["4.2:4.4"], "flux_unit": "W/m2/um"}
+    )
     for expected in (
         "kappaflow retrieve --targets targets.csv",
         "--mask 4.2:4.4",
         "--flux-unit W/m2/um",
+        "--amortized",
         "--draws 500",
     ):
         assert expected in words

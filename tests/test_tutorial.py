@@ -4,13 +4,9 @@ import importlib.util
 import json
 import re
 import shlex
-from dataclasses import fields
 from pathlib import Path
 
-from kappaflow.retrieval.result import RetrievalSettings
-
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
-AMORTIZED = "amortized" in {field.name for field in fields(RetrievalSettings)}
 CITED = importlib.util.find_spec("kappaflow.report.citations") is not None
 
 
@@ -28,7 +24,7 @@ def test_the_tutorial_runs_from_the_file_to_the_methods_paragraph(tmp_path, monk
                 exec(text, names)  # noqa: S102
         else:
             for line in text.strip().splitlines():
-                words = [word for word in shlex.split(line) if word != "--amortized" or AMORTIZED]
+                words = shlex.split(line)
                 assert words[0] == "kappaflow"
                 code, _, err = command(*words[1:])
                 assert code == 0, err

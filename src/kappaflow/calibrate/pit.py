@@ -99,7 +99,7 @@ def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0, fitted_on: 
         ecdf=share,
         ecdf_low=low,
         ecdf_high=high,
-        leaves_band=((share < low - 1e-12) | (share > high + 1e-12)).any(axis=1),
+        leaves_band=np.asarray(((share < low - 1e-12) | (share > high + 1e-12)).any(axis=1)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -49,7 +50,10 @@ def answer_requests(handle: Callable[[dict[str, Any], Tell], dict[str, Any]]) ->
 def _listen(requests: queue.Queue[str]) -> None:
     for line in sys.stdin:
         requests.put(line)
-    os._exit(0)  # whoever asks is gone: no work goes on for nobody
+    # Whoever asks is gone: no work goes on for nobody, nor in processes we started.
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
 
 
 def limit_memory(count: int) -> None:

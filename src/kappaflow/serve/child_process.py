@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -111,6 +113,9 @@ class Child:
         """End the process now."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+            with suppress(ProcessLookupError, PermissionError):
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)  # it leads a session: processes it started end with it
+                else:
+                    process.kill()
             await process.wait()
