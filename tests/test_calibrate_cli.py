@@ -240,6 +240,7 @@ def test_networks_on_held_out_shards_are_drawn_from_judged_and_their_draws_kept(
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kappaflow.plots.save_figure", lambda *_: None)  # drawn in the tests above
+    monkeypatch.setattr("kappaflow.report.verdict_page.write_verdict_page", lambda *_: None)
 
     def command(*args):
         monkeypatch.setattr(sys, "argv", ["kappaflow", *args])

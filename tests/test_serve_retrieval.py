@@ -10,10 +10,11 @@ import pytest
 from retrieval_toy import fine_text
 from starlette.testclient import TestClient
 
-from kappaflow.serve.serve_settings import NetworkChoice, ServeSettings
+from kappaflow.serve.serve_settings import Limits, NetworkChoice, ServeSettings
 from kappaflow.serve.serving import app_of
 
 CHANGE = {"X-Kappaflow": "1"}
+PATIENT = Limits(read_seconds=600.0)
 EVIL = "<script>alert(1)</script>"
 
 
@@ -23,7 +24,7 @@ def served(tmp_path_factory, networks):
     root = tmp_path_factory.mktemp("served")
     choice = NetworkChoice(tuple(str(networks / name) for name in ("m0", "m1")), (str(networks / "c0"),))
     with TestClient(
-        app_of(root, ServeSettings(networks=choice)), base_url="http://127.0.0.1", headers=CHANGE
+        app_of(root, ServeSettings(networks=choice, limits=PATIENT)), base_url="http://127.0.0.1", headers=CHANGE
     ) as client:
         job = client.post("/api/jobs").json()["id"]
         keys = []
@@ -38,7 +39,7 @@ def served(tmp_path_factory, networks):
         asked = {"objects": objects, "asked": {"method": "amortized", "draws": 300, "seed": 3}}
         assert client.post(f"/api/jobs/{job}/run", json=asked).status_code == 202
         assert client.post(f"/api/jobs/{job}/run", json=asked).status_code == 400  # once is enough
-        stop = time.monotonic() + 300
+        stop = time.monotonic() + 900
         while (state := client.get(f"/api/jobs/{job}").json())["state"] in ("queued", "running"):
             assert time.monotonic() < stop, state
             time.sleep(0.1)

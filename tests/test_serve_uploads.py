@@ -50,7 +50,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(root):
-    settings = ServeSettings(limits=Limits(file_bytes=LARGEST, files=3000))
+    settings = ServeSettings(limits=Limits(file_bytes=LARGEST, read_seconds=600.0))
     app = app_of(root / "served", settings)
     app.state.desk.queue.warm = lambda: None  # no networks here
     with TestClient(app, base_url="http://127.0.0.1", headers=CHANGE) as made:

@@ -174,7 +174,9 @@ def _write_figures(out: Path, content: dict[str, Any]) -> dict[str, Path]:
         made["tarp"] = figures.tarp_curves(joint, looks), "tarp"
     made["coverage"] = figures.coverage_against_nominal(methods, shown, looks, labels=labels), "coverage"
     made["width"] = figures.width_against_coverage(methods, shown, looks, labels=labels), "width-coverage"
-    return {kind: save_figure(figure, out / name)[0] for kind, (figure, name) in made.items()}
+    for figure, name in made.values():
+        save_figure(figure, out / name)
+    return {kind: out / f"{name}.png" for kind, (_, name) in made.items()}
 
 
 def _file_name(name: str) -> str:

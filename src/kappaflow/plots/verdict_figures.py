@@ -109,36 +109,49 @@ def pit_curves(
     """One panel per parameter: share of PITs below z, minus z, of every method.
 
     Grey: where the curves of an exact posterior stay, at all points and in all panels at once, with 95 % (Säilynoja,
-    Bürkner & Vehtari 2022); of the method with the fewest objects.
+    Bürkner & Vehtari 2022); lighter, where recalibrated ones do. Of the method with the fewest objects.
     """
-    widest = max((v["pit"] for v in verdicts.values()), key=lambda pit: pit["ecdf_high"][len(pit["ecdf_high"]) // 2])
     names = next(iter(verdicts.values()))["pit"]["names"]
     columns = min(5, len(names))
     rows = -(-len(names) // columns)
-    z = np.concatenate([[0.0], widest["ecdf_at"]])
-    low, high = (np.concatenate([[0.0], widest[side]]) - z for side in ("ecdf_low", "ecdf_high"))
+    bands = _bands(verdicts)
     with style():
         figure = Figure(
             figsize=(max(4.8, 2.3 * columns + 0.6), 1.9 * rows + 0.8 + 0.2 * len(verdicts)), layout="constrained"
         )
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         for name, axes in zip(names, panels.flat, strict=False):
-            axes.fill_between(z, low, high, color=QUIET, alpha=0.3, lw=0, label="exact posterior, 95 %, all panels")
+            for label, (z, low, high) in bands.items():
+                axes.fill_between(z, low, high, color=QUIET, alpha=0.22, lw=0, label=label)
             axes.axhline(0.0, color=INK, lw=0.8, ls="--")
             for method, verdict in verdicts.items():
                 if name in verdict["pit"]["names"]:
                     share = verdict["pit"]["ecdf"][verdict["pit"]["names"].index(name)]
-                    look = looks[method]
+                    look, z = looks[method], np.concatenate([[0.0], verdict["pit"]["ecdf_at"]])
                     axes.plot(z, np.concatenate([[0.0], share]) - z, color=look.colour, ls=look.dash, label=method)
             axes.set_title((labels or {}).get(name, name), loc="left")
             axes.set_xlim(0.0, 1.0)
+            axes.set_xticks([0.0, 0.5, 1.0])
         for axes in panels.flat[len(names) :]:
             axes.set_visible(False)
         figure.supxlabel("PIT of the truth, z", fontsize=10)
         figure.supylabel(r"share below z $-$ z", fontsize=10)
         handles, told = panels.flat[0].get_legend_handles_labels()
-        figure.legend(handles, told, loc="outside lower center", ncols=2 if len(told) > 3 else 1)
+        figure.legend(handles, told, loc="outside upper center", ncols=min(3, len(told)))
     return figure
+
+
+def _bands(verdicts: Mapping[str, Findings]) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Points and ends of the widest band, minus z: of posteriors as they are, and of those fitted on other objects."""
+    found = {}
+    for label, fitted in (("exact posterior, 95 %, all panels", False), ("the same, recalibrated", True)):
+        some = [v["pit"] for v in verdicts.values() if (v["coverage"]["fitted_on"] is not None) == fitted]
+        if some:
+            pit = max(some, key=lambda one: one["ecdf_high"][len(one["ecdf_high"]) // 2])
+            z = np.concatenate([[0.0], pit["ecdf_at"]])
+            low, high = (np.concatenate([[0.0], pit[side]]) - z for side in ("ecdf_low", "ecdf_high"))
+            found[label] = z, low, high
+    return found
 
 
 def tarp_curves(verdicts: Mapping[str, Findings], looks: Mapping[str, Look]) -> Figure:

@@ -37,14 +37,15 @@ def write_verdict_page(content: Mapping[str, Any], figures: Mapping[str, Path], 
         "All methods" if len(methods) > 1 else "At a glance",
         "" if len(methods) > 1 else _headline(next(iter(methods.values()))),
         tables=[_verdicts(methods), _comparison(content["comparison"])],
-        figures=drawn,
     )
     sections = [_section(name, verdict, figures.get(f"pit {name}")) for name, verdict in methods.items()]
     objects = next(iter(methods.values()))["coverage"]["objects"]
     told = f"{len(methods)} posterior{'s' if len(methods) > 1 else ''}, {objects:,} objects with known truths"
     made = {f"draws of {name}": f"{one['origin']}, digest {one['digest']}" for name, one in content["inputs"].items()}
     made |= {key: str(value) for key, value in content["settings"].items()}
-    return write_report(Report("Is the posterior calibrated?", told, [first, *sections], made), path)
+    return write_report(
+        Report("Is the posterior calibrated?", told, [first, Section("Figures", figures=drawn), *sections], made), path
+    )
 
 
 def _headline(verdict: Mapping[str, Any]) -> str:

@@ -20,7 +20,9 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def answer_requests(handle: Callable[[dict[str, Any], Tell], dict[str, Any]]) -> None:
-    """Answer each line of standard input with `handle(request, tell)`; `tell(event)` reports on the way.
+    """Say that we are ready, then answer each line of standard input with `handle(request, tell)`.
+
+    `tell(event)` reports on the way.
 
     What the work prints goes to standard error: standard output is kept for the answers.
     """
@@ -34,6 +36,7 @@ def answer_requests(handle: Callable[[dict[str, Any], Tell], dict[str, Any]]) ->
         replies.write(json.dumps(message) + "\n")
         replies.flush()
 
+    say({"ready": True})
     while True:
         request = json.loads(requests.get())
         try:
