@@ -1,13 +1,11 @@
 """docs/tutorial.md runs as it stands, from the file to the methods paragraph."""
 
-import importlib.util
 import json
 import re
 import shlex
 from pathlib import Path
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
-CITED = importlib.util.find_spec("kappaflow.report.citations") is not None
 
 
 def blocks():
@@ -20,8 +18,7 @@ def test_the_tutorial_runs_from_the_file_to_the_methods_paragraph(tmp_path, monk
     ran = {"python": 0, "sh": 0}
     for kind, text in blocks():
         if kind == "python":
-            if "methods.md" not in text or CITED:
-                exec(text, names)  # noqa: S102
+            exec(text, names)  # noqa: S102
         else:
             for line in text.strip().splitlines():
                 words = shlex.split(line)
@@ -37,9 +34,8 @@ def test_the_tutorial_runs_from_the_file_to_the_methods_paragraph(tmp_path, monk
     assert verdict["methods"]["npe"]["calibrated"] is False
     assert set(verdict["methods"]["npe"]["readings"].values()) == {"covers too little"}
     assert "Not calibrated" in (tmp_path / "verdict" / "verdict.html").read_text(encoding="utf-8")
-    if CITED:
-        assert "kappaflow" in names["paragraph"]
-        assert names["references"].count("@") >= 5
+    assert "kappaflow" in names["paragraph"]
+    assert names["references"].count("@") >= 5
 
 
 def test_what_the_tutorial_links_to_is_there():
