@@ -79,7 +79,15 @@ def test_two_files_give_one_verdict_with_tables_and_figures(files, tmp_path, mon
     assert [row["parameter"] for row in rows[:2]] == ["C_O", "R"]
     assert float(rows[0]["coverage_0.9"]) == pytest.approx(content["methods"]["exact"]["coverage"]["coverage"][2][0])
     figures = {path.name for path in out.glob("*.p[nd][gf]")}
-    stems = ["pit-exact", "pit-narrow", "pit-exact-recalibrated", "pit-narrow-recalibrated", "tarp", "coverage"]
+    stems = [
+        "pit-exact",
+        "pit-narrow",
+        "pit-exact-recalibrated",
+        "pit-narrow-recalibrated",
+        "tarp",
+        "coverage",
+        "pit-ecdf",
+    ]
     assert figures == {f"{stem}.{kind}" for stem in [*stems, "width-coverage"] for kind in ("png", "pdf")}
     assert (out / "tarp.png").read_bytes()[:4] == b"\x89PNG"
     assert (out / "tarp.pdf").read_bytes()[:5] == b"%PDF-"
@@ -232,6 +240,7 @@ def test_networks_on_held_out_shards_are_drawn_from_judged_and_their_draws_kept(
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kappaflow.plots.save_figure", lambda *_: None)  # drawn in the tests above
+    monkeypatch.setattr("kappaflow.report.verdict_page.write_verdict_page", lambda *_: None)
 
     def command(*args):
         monkeypatch.setattr(sys, "argv", ["kappaflow", *args])

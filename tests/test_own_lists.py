@@ -74,6 +74,7 @@ def test_the_network_records_table_lists_and_measured_spread(folder):
 
 def test_it_is_judged_on_spectra_of_the_same_table_and_on_no_other(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("kappaflow.plots.save_figure", lambda *_: None)  # drawn in other tests
+    monkeypatch.setattr("kappaflow.report.verdict_page.write_verdict_page", lambda *_: None)
     judge = ["calibrate", "--model", folder / "network", "--samples", "60", "--bootstraps", "100", "--references", "5"]
     kappaflow(*judge, "--data", folder / "test", "--out", tmp_path / "verdict")
     found = json.loads((tmp_path / "verdict" / "verdict.json").read_text())["methods"]["network"]

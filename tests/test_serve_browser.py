@@ -88,6 +88,8 @@ def test_from_a_dropped_file_to_the_report_and_the_zip(page, tmp_path):
     page.locator(".distance").nth(0).fill("10,7")  # as half of Europe writes it
     second.locator(".title").fill("Another")
     assert "2 objects" in page.locator("#plan").inner_text()
+    assert page.is_checked("input[value=refined]")  # as on the command line
+    page.check("input[value=amortized]")
     assert fits_its_window(page)
     page.click("#run")
     job = page.locator(".job").first

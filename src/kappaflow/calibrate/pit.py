@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2, kstest, kstwo
 
+from kappaflow.calibrate.ecdf_band import ecdf, simultaneous_band
 from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
 from kappaflow.randomness import generator
@@ -15,6 +16,7 @@ from kappaflow.randomness import generator
 __all__ = ["PitReport", "pit_report", "randomized_pit"]
 
 BINS = 20
+_BAND = 0.05  # chance that any curve of an exact posterior leaves the band
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +26,8 @@ class PitReport:
     `histogram` (p, bins) counts; `chi2`, `chi2_p_value`, `ks`, `ks_p_value` (each parameter alone),
     `ks_p_bonferroni`, `rank_mean`, `rank_mean_error`, `tied` (share of draws equal to their truth) are (p,);
     `pooled` is all parameters together. A p-value of chi2 is NaN with fewer than five objects expected per bin.
+    `ecdf` (p, K) is the share of PITs at or below `ecdf_at` (K,); `ecdf_low` and `ecdf_high` (K,) are the band in which
+    all p curves of an exact posterior stay with at least 95 %, `leaves_band` (p,) says whether a curve does not.
     """
 
     names: tuple[str, ...]
@@ -38,6 +42,11 @@ class PitReport:
     rank_mean_error: np.ndarray
     tied: np.ndarray
     pooled: dict[str, float]
+    ecdf_at: np.ndarray
+    ecdf: np.ndarray
+    ecdf_low: np.ndarray
+    ecdf_high: np.ndarray
+    leaves_band: np.ndarray
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""
@@ -70,6 +79,9 @@ def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0, fitted_on: 
     tests = [kstest(column, "uniform") for column in u.T]
     ks = np.array([test.statistic for test in tests])
     ks_p = np.array([test.pvalue for test in tests]) if fitted_on is None else kstwo.sf(ks, max(1, round(n / excess)))
+    at, share = ecdf(u)
+    # All parameters at once (Bonferroni); a PIT fitted on m others wanders as that of fewer objects does.
+    low, high = simultaneous_band(max(1, round(n / excess)), 1.0 - _BAND / p)
     return PitReport(
         names=summary.names,
         bins=bins,
@@ -83,6 +95,11 @@ def pit_report(summary: Summary, *, bins: int = BINS, seed: int = 0, fitted_on: 
         rank_mean_error=u.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(p, np.nan),
         tied=summary.ties.mean(axis=0) / summary.count,
         pooled=_pooled(cell, bins, excess),
+        ecdf_at=at,
+        ecdf=share,
+        ecdf_low=low,
+        ecdf_high=high,
+        leaves_band=np.asarray(((share < low - 1e-12) | (share > high + 1e-12)).any(axis=1)),
     )
 
 

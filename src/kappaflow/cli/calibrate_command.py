@@ -25,14 +25,25 @@ Any other posterior, from files of draws; several files are several methods in o
 A file of draws is .npz or HDF5 with truth (n, p), draws (n, s, p) and, if known, names (p), low and high (p) of the
 uniform prior, log_prob (n), log_prob_draws (n, s) and covariates/NAME (n). For example
 numpy.savez("control.npz", truth=truth, draws=draws, names=["C_O", "M_H"], low=[0.1, -1], high=[1.5, 1.5]).
+Also read: sbi's arrays, numpy.savez("npe.npz", thetas=thetas, posterior_samples=samples) with samples (s, n, p);
+ArviZ's .nc with a group `truth` beside `posterior`; .csv with columns object, parameter, value, truth, or object,
+NAME..., true_NAME...; a folder of `kappaflow retrieve`, its truths in a table:
+[bold]kappaflow calibrate --draws retrieved --truth truth.csv --out verdict[/bold]
 
-Writes into --out: verdict.json (everything), parameters.csv, methods.csv, and figures as PNG and PDF.
+Writes into --out: verdict.html (all on one page), verdict.json (everything), parameters.csv, methods.csv, and figures
+as PNG and PDF. The exit code is 0 whatever the verdict; with --strict it is 1 where a check of any method failed:
+[bold]kappaflow calibrate --draws npe.npz --out verdict --strict && echo calibrated[/bold]
 """
 
 
 def calibrate(
     out: Annotated[Path, typer.Option(help="Folder for the verdict.")],
-    draws: Annotated[list[Path] | None, typer.Option(help="File of draws, one method each. Repeatable.")] = None,
+    draws: Annotated[
+        list[Path] | None, typer.Option(help="File (or folder) of draws, one method each. Repeatable.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="CSV: object and parameters, the truths of draws without them.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Held-out set made by `kappaflow simulate`.")] = None,
     model: Annotated[list[Path] | None, typer.Option(help="Trained network; several are pooled. Repeatable.")] = None,
     n: Annotated[int | None, typer.Option(min=1, help="Objects of --data (default: all).")] = None,
@@ -48,6 +59,7 @@ def calibrate(
     bootstraps: Annotated[int, typer.Option(help="Replicates of every bootstrap and null band.")] = 1000,
     references: Annotated[int, typer.Option(help="TARP references per object.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of noise, draws, splits and bootstraps.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 where a check failed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")] = False,
 ) -> None:
     """Run the command (see `HELP`)."""
@@ -57,21 +69,28 @@ def calibrate(
         raise UserError("--data and --model belong together: the held-out set and the networks judged on it")
     if save_draws is not None and (not model or save_draws.suffix not in (".npz", ".h5", ".hdf5")):
         raise UserError("--save-draws: needs --data and --model, and a file ending in .npz, .h5 or .hdf5")
+    if truth is not None and not draws:
+        raise UserError("--truth: belongs to --draws; networks on --data have theirs")
     from kappaflow.calibrate import JudgeSettings
+    from kappaflow.evaluate.draws_file import DrawsFile
+    from kappaflow.evaluate.foreign_draws import read_truth
     from kappaflow.evaluate.judging import judge_sources
     from kappaflow.evaluate.network_draws import HeldOut
 
     settings = JudgeSettings(_levels(levels), bootstraps, references, seed)
     networks = [HeldOut(model, data, n, samples, masks, save_draws)] if model and data else []
-    sources = [*(draws or []), *networks]
+    known = None if truth is None else read_truth(truth)
+    sources = [*(DrawsFile(path, known) for path in draws or ()), *networks]
     content = judge_sources(sources, out, settings, parameter=parameter, pair=pair, recalibrate=recalibrate)
     if as_json:
         print(json.dumps(content, allow_nan=False))
-        return
-    from kappaflow.cli.calibrate_tables import print_verdict
+    else:
+        from kappaflow.cli.calibrate_tables import print_verdict
 
-    print_verdict(content)
-    print(f"{out / 'verdict.json'}: everything, beside CSV tables and figures")
+        print_verdict(content)
+        print(f"{out / 'verdict.html'}: everything on a page, beside verdict.json, CSV tables and figures")
+    if strict and not all(verdict["calibrated"] for verdict in content["methods"].values()):
+        raise typer.Exit(1)
 
 
 def _levels(text: str) -> tuple[float, ...]:

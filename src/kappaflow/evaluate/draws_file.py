@@ -12,7 +12,9 @@ An `.npz` or HDF5 (`.h5`, `.hdf5`) file with the entries, n objects, s draws, p 
 | `log_prob_draws` | (n, s) | log density at the draws, for highest-density coverage (needs `log_prob`) |
 | `covariates/NAME` | (n,) | further quantities to break down by, such as SNR |
 
-Any other entry is refused, so that no misspelt one is overlooked. Nothing is ever unpickled.
+Any other entry is refused, so that no misspelt one is overlooked. Nothing is ever unpickled. `foreign_draws` reads what
+other tools leave: sbi's `thetas` and `posterior_samples` (s, n, p), ArviZ's `.nc`, long `.csv`, and the folders of
+`kappaflow retrieve`.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ import numpy as np
 from kappaflow.calibrate import Draws, check_draws
 from kappaflow.calibrate.quintiles import check_covariates
 from kappaflow.errors import UserError
+from kappaflow.evaluate.foreign_draws import Truth, from_sbi, read_csv, read_folder, read_netcdf
 from kappaflow.storage import digest_arrays, written_whole
 
-__all__ = ["Method", "read_method", "write_method"]
+__all__ = ["DrawsFile", "Method", "read_method", "write_method"]
 
 _ENTRIES = ("truth", "draws", "names", "low", "high", "log_prob", "log_prob_draws")
 _COVARIATE = "covariates/"
+_KINDS = ".npz, .h5, .hdf5, .nc (ArviZ), .csv, or a folder of kappaflow retrieve"
+_PICKLED = {".pkl", ".pickle", ".pt", ".pth", ".joblib"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +68,29 @@ class Method:
         return digest_arrays({"truth": self.draws.truth, "draws": self.draws.draws})
 
 
-def read_method(path: Path) -> Method:
-    """Read a file of draws (see the module's table), or raise saying what is wrong with it."""
-    entries = _read(path)
+@dataclass(frozen=True, eq=False)
+class DrawsFile:
+    """A file of draws to judge, and the truths where it has none."""
+
+    path: Path
+    truth: Truth | None = None
+
+    @property
+    def name(self) -> str:
+        """What the method is called."""
+        return self.path.stem
+
+    def method(self, seed: int) -> Method:
+        """Read it; nothing in it depends on `seed`."""
+        return read_method(self.path, self.truth)
+
+
+def read_method(path: Path, truth: Truth | None = None) -> Method:
+    """Read a file of draws (see the module's table), or raise saying what is wrong with it.
+
+    `truth` (object -> parameter -> value) are the truths of draws that come without: a folder, .nc or CSV.
+    """
+    entries = _read(path, truth)
     unknown = [name for name in entries if name not in _ENTRIES and not name.startswith(_COVARIATE)]
     if unknown:
         raise UserError(
@@ -122,29 +147,33 @@ def _savez(stream: object, entries: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(entry, np.asarray(values), allow_pickle=False)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path, truth: Truth | None) -> dict[str, np.ndarray]:
+    if path.is_dir():
+        return read_folder(path, truth)
     if not path.is_file():
-        raise UserError(f"{path}: no such file; expected draws in .npz or HDF5")
-    if path.suffix not in (".npz", ".h5", ".hdf5"):
-        raise UserError(f"{path}: unknown ending {path.suffix!r}; expected .npz, .h5 or .hdf5")
+        raise UserError(f"{path}: no such file; expected draws in {_KINDS}")
+    if path.suffix not in _READERS:
+        pickled = path.suffix in _PICKLED
+        more = "; it is a pickle, which could run anything: save arrays with numpy.savez" if pickled else ""
+        raise UserError(f"{path}: unknown ending {path.suffix!r}; expected {_KINDS}{more}")
     try:
-        return _read_npz(path) if path.suffix == ".npz" else _read_hdf5(path)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+        return _READERS[path.suffix](path, truth)
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, MemoryError) as error:
         if isinstance(error, UserError):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: unreadable ({reason}); write it again, arrays of numbers and text only") from None
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(path: Path, truth: Truth | None) -> dict[str, np.ndarray]:
     with path.open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise UserError(f"{path}: not an .npz archive; write it with numpy.savez")
     with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return from_sbi({name: archive[name] for name in archive.files})
 
 
-def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
+def _read_hdf5(path: Path, truth: Truth | None) -> dict[str, np.ndarray]:
     entries: dict[str, np.ndarray] = {}
 
     def take(name: str, item: h5py.Dataset | h5py.Group) -> None:
@@ -154,4 +183,7 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
 
     with h5py.File(path, "r") as file:
         file.visititems(take)
-    return entries
+    return from_sbi(entries)
+
+
+_READERS = {".npz": _read_npz, ".h5": _read_hdf5, ".hdf5": _read_hdf5, ".nc": read_netcdf, ".csv": read_csv}

@@ -27,7 +27,7 @@ from kappaflow.calibrate import (
 from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.verdict import STAGES
 from kappaflow.errors import UserError
-from kappaflow.evaluate.draws_file import Method, read_method
+from kappaflow.evaluate.draws_file import DrawsFile, Method
 from kappaflow.evaluate.network_draws import HeldOut
 from kappaflow.evaluate.scoring import focus
 from kappaflow.parameters import NAMED
@@ -36,7 +36,7 @@ from kappaflow.storage import written_whole
 
 __all__ = ["judge_sources"]
 
-Source = Path | HeldOut  # a file of draws, or networks on a held-out set
+Source = DrawsFile | HeldOut  # a file of draws, or networks on a held-out set
 
 
 def judge_sources(
@@ -67,13 +67,13 @@ def judge_sources(
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: a file; expected a folder, made if absent")
-    _check_names([_name(source) for source in sources], pair, recalibrate)
+    _check_names([source.name for source in sources], pair, recalibrate)
     content: dict[str, Any] = {"schema": "kappaflow-verdict-1", "settings": plain(asdict(settings))}
     content |= {"recalibrate": recalibrate, "inputs": {}, "highest_density": {}, "corrections": {}}
     verdicts: dict[str, Verdict] = {}
     with progress("judging", len(sources) * STAGES * (2 if recalibrate else 1), unit="stages") as advance:
         for source in sources:  # one after the other: only one set of draws is in memory
-            method = read_method(source) if isinstance(source, Path) else source.method(settings.seed)
+            method = source.method(settings.seed)
             content["inputs"][method.name] = {"origin": method.origin, "digest": method.digest()}
             if not recalibrate:
                 verdicts[method.name] = _judge(method, settings, content, advance)
@@ -86,10 +86,6 @@ def judge_sources(
     content["methods"] = {name: verdict.to_dict() for name, verdict in verdicts.items()}
     _write(out, content, verdicts)
     return content
-
-
-def _name(source: Source) -> str:
-    return source.stem if isinstance(source, Path) else source.name
 
 
 def _check_names(names: list[str], pair: tuple[str, str] | None, recalibrate: bool) -> None:
@@ -145,31 +141,42 @@ def _compare(verdicts: dict[str, Verdict], pair: tuple[str, str], settings: Judg
 
 def _write(out: Path, content: dict[str, Any], verdicts: dict[str, Verdict]) -> None:
     """Write every file whole, verdict.json last: where it is, the rest is."""
-    from kappaflow.plots import save_figure
-    from kappaflow.plots import verdict_figures as figures
+    from kappaflow.report.verdict_page import write_verdict_page
 
     (out / "verdict.json").unlink(missing_ok=True)  # never the old verdict beside new figures
-    methods, labels, shown = (
-        content["methods"],
-        {name: p.label for name, p in NAMED.items()},
-        content["comparison"]["parameter"],
-    )
     rows = [row for name, verdict in verdicts.items() for row in parameter_rows(name, verdict)]
     for name, table in (("parameters.csv", rows), ("methods.csv", content["comparison"]["rows"])):
         with written_whole(out / name) as part, part.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, fieldnames=list(table[0]))
             writer.writeheader()
             writer.writerows(table)
-    for name, verdict in methods.items():
-        if verdict["pit"] is not None:
-            figure = figures.pit_histograms(verdict, title=name, labels=labels)
-            save_figure(figure, out / f"pit-{_file_name(name)}")
-    if any(verdict["tarp"] for verdict in methods.values()):
-        save_figure(figures.tarp_curves({k: v for k, v in methods.items() if v["tarp"]}), out / "tarp")
-    save_figure(figures.coverage_against_nominal(methods, shown, labels=labels), out / "coverage")
-    save_figure(figures.width_against_coverage(methods, shown, labels=labels), out / "width-coverage")
+    write_verdict_page(content, _write_figures(out, content), out / "verdict.html")
     with written_whole(out / "verdict.json") as part:
         part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _write_figures(out: Path, content: dict[str, Any]) -> dict[str, Path]:
+    """Write the figures, a method in its own colour in all of them; returns the PNGs by kind, or by method for PITs."""
+    from kappaflow.plots import save_figure
+    from kappaflow.plots import verdict_figures as figures
+
+    methods, shown = content["methods"], content["comparison"]["parameter"]
+    labels, looks = {name: p.label for name, p in NAMED.items()}, figures.looks_of(list(content["methods"]))
+    ranked = {name: verdict for name, verdict in methods.items() if verdict["pit"] is not None}
+    joint = {name: verdict for name, verdict in methods.items() if verdict["tarp"]}
+    made = {
+        f"pit {name}": (figures.pit_histograms(one, looks[name], title=name, labels=labels), f"pit-{_file_name(name)}")
+        for name, one in ranked.items()
+    }
+    if ranked:
+        made["ecdf"] = figures.pit_curves(ranked, looks, labels=labels), "pit-ecdf"
+    if joint:
+        made["tarp"] = figures.tarp_curves(joint, looks), "tarp"
+    made["coverage"] = figures.coverage_against_nominal(methods, shown, looks, labels=labels), "coverage"
+    made["width"] = figures.width_against_coverage(methods, shown, looks, labels=labels), "width-coverage"
+    for figure, name in made.values():
+        save_figure(figure, out / name)
+    return {kind: out / f"{name}.png" for kind, (_, name) in made.items()}
 
 
 def _file_name(name: str) -> str:

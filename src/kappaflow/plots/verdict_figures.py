@@ -1,11 +1,13 @@
-"""Figures of a verdict: PIT histograms, TARP curves, coverage against nominal, width against coverage.
+"""Figures of a verdict: PIT histograms and curves, TARP curves, coverage against nominal, width against coverage.
 
-Every function takes the plain data of `verdict.json` and returns a Matplotlib figure; nothing is saved here.
+Every function takes the plain data of `verdict.json` and returns a Matplotlib figure; nothing is saved here. A method
+looks the same in all of them (`looks_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,58 @@ from scipy.stats import binom
 
 from kappaflow.plots import INK, PALETTE, QUIET, style
 
-__all__ = ["coverage_against_nominal", "pit_histograms", "tarp_curves", "width_against_coverage"]
+__all__ = [
+    "Look",
+    "coverage_against_nominal",
+    "looks_of",
+    "pit_curves",
+    "pit_histograms",
+    "tarp_curves",
+    "width_against_coverage",
+]
 
-SOUND, UNSOUND = PALETTE[0], PALETTE[1]
 Findings = Mapping[str, Any]
+_CORRECTED = {" recalibrated": "--", " conformal": ":"}
+_DASHES, _MARKS = ("-", "-.", (0, (5, 1, 1, 1, 1, 1))), "osD^vP"
 
 
-def pit_histograms(verdict: Findings, *, title: str = "", labels: Mapping[str, str] | None = None) -> Figure:
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn, in every panel of every figure."""
+
+    colour: str
+    dash: Any = "-"
+    mark: str = "o"
+
+
+def looks_of(names: Sequence[str]) -> dict[str, Look]:
+    """Give each method its look: a colour and a mark in order; what corrects a method has its colour, another dash.
+
+    Examples
+    --------
+    >>> found = looks_of(["a", "a recalibrated", "b"])
+    >>> found["a"].colour == found["a recalibrated"].colour != found["b"].colour
+    True
+    """
+    found: dict[str, Look] = {}
+    for name in names:
+        for ending, dash in _CORRECTED.items():
+            if name.removesuffix(ending) in found and name.endswith(ending):
+                base = found[name.removesuffix(ending)]
+                found[name] = Look(base.colour, dash, "xX"[dash == ":"])
+                break
+        else:
+            k = len({id(look) for other, look in found.items() if not other.endswith(tuple(_CORRECTED))})
+            found[name] = Look(PALETTE[k % len(PALETTE)], _DASHES[k // len(PALETTE) % 3], _MARKS[k % len(_MARKS)])
+    return found
+
+
+def pit_histograms(
+    verdict: Findings, look: Look, *, title: str = "", labels: Mapping[str, str] | None = None
+) -> Figure:
     """One panel per parameter: counts over the uniform expectation, with the band that holds 95 % of bins when exact.
 
-    Blue where uniformity holds, vermilion and hatched where Kolmogorov-Smirnov (Bonferroni) rejects it.
+    Hatched where Kolmogorov-Smirnov (Bonferroni) rejects uniformity.
     """
     pit, names = verdict["pit"], verdict["pit"]["names"]
     bins, n = pit["bins"], verdict["coverage"]["objects"]
@@ -42,8 +86,8 @@ def pit_histograms(verdict: Findings, *, title: str = "", labels: Mapping[str, s
             rejected = pit["ks_p_bonferroni"][k] < 0.05
             axes.axhspan(*band, color=QUIET, alpha=0.25, lw=0)
             axes.axhline(1.0, color=INK, lw=0.8, ls="--")
-            colour = UNSOUND if rejected else SOUND
-            axes.stairs(height, edges, fill=True, fc=to_rgba(colour, 0.4), ec=colour, lw=0, hatch="////" * rejected)
+            colour = look.colour
+            axes.stairs(height, edges, fill=True, fc=to_rgba(colour, 0.3), ec=colour, lw=0, hatch="////" * rejected)
             axes.stairs(height, edges, color=colour, lw=1.2)
             axes.set_ylim(0.0, max(2.0, 1.25 * height.max()))
             axes.set_xlim(0.0, 1.0)
@@ -59,7 +103,58 @@ def pit_histograms(verdict: Findings, *, title: str = "", labels: Mapping[str, s
     return figure
 
 
-def tarp_curves(verdicts: Mapping[str, Findings]) -> Figure:
+def pit_curves(
+    verdicts: Mapping[str, Findings], looks: Mapping[str, Look], *, labels: Mapping[str, str] | None = None
+) -> Figure:
+    """One panel per parameter: share of PITs below z, minus z, of every method.
+
+    Grey: where the curves of an exact posterior stay, at all points and in all panels at once, with 95 % (Säilynoja,
+    Bürkner & Vehtari 2022); lighter, where recalibrated ones do. Of the method with the fewest objects.
+    """
+    names = next(iter(verdicts.values()))["pit"]["names"]
+    columns = min(5, len(names))
+    rows = -(-len(names) // columns)
+    bands = _bands(verdicts)
+    with style():
+        figure = Figure(
+            figsize=(max(4.8, 2.3 * columns + 0.6), 1.9 * rows + 0.8 + 0.2 * len(verdicts)), layout="constrained"
+        )
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for name, axes in zip(names, panels.flat, strict=False):
+            for label, (z, low, high) in bands.items():
+                axes.fill_between(z, low, high, color=QUIET, alpha=0.22, lw=0, label=label)
+            axes.axhline(0.0, color=INK, lw=0.8, ls="--")
+            for method, verdict in verdicts.items():
+                if name in verdict["pit"]["names"]:
+                    share = verdict["pit"]["ecdf"][verdict["pit"]["names"].index(name)]
+                    look, z = looks[method], np.concatenate([[0.0], verdict["pit"]["ecdf_at"]])
+                    axes.plot(z, np.concatenate([[0.0], share]) - z, color=look.colour, ls=look.dash, label=method)
+            axes.set_title((labels or {}).get(name, name), loc="left")
+            axes.set_xlim(0.0, 1.0)
+            axes.set_xticks([0.0, 0.5, 1.0])
+        for axes in panels.flat[len(names) :]:
+            axes.set_visible(False)
+        figure.supxlabel("PIT of the truth, z", fontsize=10)
+        figure.supylabel(r"share below z $-$ z", fontsize=10)
+        handles, told = panels.flat[0].get_legend_handles_labels()
+        figure.legend(handles, told, loc="outside upper center", ncols=min(3, len(told)))
+    return figure
+
+
+def _bands(verdicts: Mapping[str, Findings]) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Points and ends of the widest band, minus z: of posteriors as they are, and of those fitted on other objects."""
+    found = {}
+    for label, fitted in (("exact posterior, 95 %, all panels", False), ("the same, recalibrated", True)):
+        some = [v["pit"] for v in verdicts.values() if (v["coverage"]["fitted_on"] is not None) == fitted]
+        if some:
+            pit = max(some, key=lambda one: one["ecdf_high"][len(one["ecdf_high"]) // 2])
+            z = np.concatenate([[0.0], pit["ecdf_at"]])
+            low, high = (np.concatenate([[0.0], pit[side]]) - z for side in ("ecdf_low", "ecdf_high"))
+            found[label] = z, low, high
+    return found
+
+
+def tarp_curves(verdicts: Mapping[str, Findings], looks: Mapping[str, Look]) -> Figure:
     """Draw expected coverage minus credibility of each method; grey: where a perfect posterior's curve would stay.
 
     One panel for all parameters and one for the informative ones where they differ. The grey band is that of the
@@ -77,10 +172,10 @@ def tarp_curves(verdicts: Mapping[str, Findings]) -> Figure:
             low, high = np.array(first["null_band"]) - alpha
             axes.fill_between(alpha, low, high, color=QUIET, alpha=0.35, lw=0, label="perfect posterior, 95 %")
             axes.axhline(0.0, color=INK, lw=0.8, ls="--")
-            for k, (name, report) in enumerate(reports.items()):
+            for name, report in reports.items():
                 tested = verdicts[name]["coverage"]["fitted_on"] is None  # the null is that of draws never fitted
                 label = f"{name} (p = {report['p_value']:.2g})" if tested else name
-                _tarp_line(axes, alpha, label, report, k)
+                _tarp_line(axes, alpha, label, report, looks[name])
             axes.set_title(titles[kind], loc="left")
             axes.set_xlabel(r"credibility $\alpha$")
             axes.set_xlim(0.0, 1.0)
@@ -89,16 +184,20 @@ def tarp_curves(verdicts: Mapping[str, Findings]) -> Figure:
     return figure
 
 
-def _tarp_line(axes: Axes, alpha: np.ndarray, label: str, report: Mapping[str, Any], k: int) -> None:
-    colour, dash = PALETTE[k % len(PALETTE)], ("-", "--", "-.", ":")[k % 4]
-    axes.plot(alpha, np.array(report["ecp"]) - alpha, color=colour, ls=dash, label=label)
+def _tarp_line(axes: Axes, alpha: np.ndarray, label: str, report: Mapping[str, Any], look: Look) -> None:
+    colour = look.colour
+    axes.plot(alpha, np.array(report["ecp"]) - alpha, color=colour, ls=look.dash, label=label)
     interval = np.array(report["interval"], dtype=float)
     if np.isfinite(interval).all():
         axes.fill_between(alpha, *(interval - alpha), color=colour, alpha=0.18, lw=0)
 
 
 def coverage_against_nominal(
-    verdicts: Mapping[str, Findings], parameter: str, *, labels: Mapping[str, str] | None = None
+    verdicts: Mapping[str, Findings],
+    parameter: str,
+    looks: Mapping[str, Look],
+    *,
+    labels: Mapping[str, str] | None = None,
 ) -> Figure:
     """Coverage minus nominal level, one panel per method: `parameter` bold with Wilson bars, the others thin.
 
@@ -111,7 +210,7 @@ def coverage_against_nominal(
         panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for (name, verdict), axes in zip(verdicts.items(), panels.flat, strict=False):
             label = f"{(labels or {}).get(parameter, parameter)} [Wilson 95 %]"
-            _coverage_panel(axes, verdict, parameter, label)
+            _coverage_panel(axes, verdict, parameter, label, looks[name].colour)
             axes.set_title(name, loc="left")
         for axes in panels.flat[len(verdicts) :]:
             axes.set_visible(False)
@@ -121,7 +220,7 @@ def coverage_against_nominal(
     return figure
 
 
-def _coverage_panel(axes: Axes, verdict: Findings, parameter: str, label: str) -> None:
+def _coverage_panel(axes: Axes, verdict: Findings, parameter: str, label: str, colour: str) -> None:
     covered, curve = verdict["coverage"], verdict["coverage_curve"]
     levels, share = np.array(covered["levels"]), np.array(covered["coverage"])
     k, n = covered["names"].index(parameter), covered["objects"]
@@ -134,15 +233,19 @@ def _coverage_panel(axes: Axes, verdict: Findings, parameter: str, label: str) -
         others = [j for j in range(all_.shape[1]) if j != k]
         for i, j in enumerate(others):
             axes.plot(at, all_[:, j] - at, color=QUIET, lw=0.7, label="other parameters" if i == 0 else None)
-        axes.plot(at, all_[:, k] - at, color=PALETTE[0], lw=1.8)
+        axes.plot(at, all_[:, k] - at, color=colour, lw=1.8)
     gap = share[:, k] - levels
     reach = np.abs([np.array(covered["wilson_low"])[:, k], np.array(covered["wilson_high"])[:, k]] - share[:, k])
-    axes.errorbar(levels, gap, yerr=reach, fmt="o", ms=4, color=PALETTE[0], capsize=2, label=label)
+    axes.errorbar(levels, gap, yerr=reach, fmt="o", ms=4, color=colour, capsize=2, label=label)
     axes.set_xlim(0.0, 1.0)
 
 
 def width_against_coverage(
-    verdicts: Mapping[str, Findings], parameter: str, *, labels: Mapping[str, str] | None = None
+    verdicts: Mapping[str, Findings],
+    parameter: str,
+    looks: Mapping[str, Look],
+    *,
+    labels: Mapping[str, str] | None = None,
 ) -> Figure:
     """Median width against coverage at the level nearest 0.9: of `parameter` for several methods, of all for one.
 
@@ -154,12 +257,12 @@ def width_against_coverage(
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
         axes.axvline(level, color=INK, lw=0.8, ls="--", label=f"nominal {level:g}")
-        for i, point in enumerate(points):
-            look = i % len(PALETTE) if several else 0
-            bars: dict[str, Any] = {"xerr": point["dx"], "yerr": point["dy"], "fmt": "osD^vP"[look]}
+        for point in points:
+            look = looks[point["name"] if several else next(iter(verdicts))]
+            bars: dict[str, Any] = {"xerr": point["dx"], "yerr": point["dy"], "fmt": look.mark}
             label = point["name"] if several else None
             point["name"] = (labels or {}).get(point["name"], point["name"])
-            axes.errorbar(point["x"], point["y"], ms=6, capsize=2, lw=1.0, color=PALETTE[look], label=label, **bars)
+            axes.errorbar(point["x"], point["y"], ms=6, capsize=2, lw=1.0, color=look.colour, label=label, **bars)
         of = f" of {(labels or {}).get(parameter, parameter)}" if several else ""
         axes.set_xlabel(f"coverage{of} at nominal {level:g}")
         axes.set_ylabel(f"median width at {level:g}" + (" / prior" if over_prior else ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -19,7 +20,9 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def answer_requests(handle: Callable[[dict[str, Any], Tell], dict[str, Any]]) -> None:
-    """Answer each line of standard input with `handle(request, tell)`; `tell(event)` reports on the way.
+    """Say that we are ready, then answer each line of standard input with `handle(request, tell)`.
+
+    `tell(event)` reports on the way.
 
     What the work prints goes to standard error: standard output is kept for the answers.
     """
@@ -33,6 +36,7 @@ def answer_requests(handle: Callable[[dict[str, Any], Tell], dict[str, Any]]) ->
         replies.write(json.dumps(message) + "\n")
         replies.flush()
 
+    say({"ready": True})
     while True:
         request = json.loads(requests.get())
         try:
@@ -49,7 +53,10 @@ def answer_requests(handle: Callable[[dict[str, Any], Tell], dict[str, Any]]) ->
 def _listen(requests: queue.Queue[str]) -> None:
     for line in sys.stdin:
         requests.put(line)
-    os._exit(0)  # whoever asks is gone: no work goes on for nobody
+    # Whoever asks is gone: no work goes on for nobody, nor in processes we started.
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
 
 
 def limit_memory(count: int) -> None:

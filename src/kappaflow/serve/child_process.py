@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +19,7 @@ from kappaflow.errors import UserError
 
 __all__ = ["Child", "ChildEnded", "ChildLate"]
 
+_START = 600.0  # seconds, on a machine that is very busy
 _LINE = 2**24  # bytes of the longest line: a spectrum as read is a few times 10 kB
 
 
@@ -61,7 +64,22 @@ class Child:
                     limit=_LINE,
                     start_new_session=True,  # Ctrl-C is for the server, which then closes our input
                 )
+            await self._greeted(self._process)
         return self._process
+
+    async def _greeted(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until the process is ready: what it imports before is not part of any request's time."""
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_START):
+                if not await process.stdout.readline():
+                    raise ChildEnded(f"the process did not start (code {await process.wait()})")
+        except TimeoutError:
+            await self.stop()
+            raise ChildEnded(f"the process did not start within {_START:.0f} s") from None
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
 
     async def ask(
         self, request: dict[str, Any], seconds: float, heard: Callable[[dict[str, Any]], None] = lambda event: None
@@ -111,6 +129,9 @@ class Child:
         """End the process now."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+            with suppress(ProcessLookupError, PermissionError):
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)  # it leads a session: processes it started end with it
+                else:
+                    process.kill()
             await process.wait()

@@ -25,7 +25,7 @@ __all__ = [
 
 SCHEMA = "kappaflow-job-1"
 State = Literal["draft", "queued", "running", "done", "failed", "cancelled"]
-METHODS = ("amortized",)  # what the page offers, the default first
+METHODS = ("refined", "amortized")  # what the page offers, the default first
 HINTS = ("wavelength_unit", "flux_unit", "medium", "columns", "source", "detector_offset", "mask")
 _LONGEST = 120  # letters of a name, a unit or a list of columns
 _UNSAFE = re.compile(r"[^A-Za-z0-9+_.-]+")

@@ -97,6 +97,7 @@ def command_of(job: Job, hints: dict[str, Any]) -> str:
     for key, value in hints.items():
         for each in value if isinstance(value, list) else [value]:
             words += [f"--{key.replace('_', '-')}", str(each)]
+    words += ["--amortized"] if job.asked.method == "amortized" else []
     words += [] if job.asked.draws == Asked().draws else ["--draws", str(job.asked.draws)]
     return shlex.join(words + ([] if job.asked.seed == 0 else ["--seed", str(job.asked.seed)]))
 

@@ -60,6 +60,7 @@ def serve(folder: Path, settings: ServeSettings, ready: Callable[[str], None] = 
                 ws="none",
                 http="h11",
             )
+            config.load()  # its imports now, so that the first answer does not wait for them
             ready(address)
             with suppress(KeyboardInterrupt):  # the way to end it
                 uvicorn.Server(config).run(sockets=[listener])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["main", "retriever_for"]
 
 
-@lru_cache(maxsize=2)
-def retriever_for(networks: NetworkChoice, asked: Asked) -> Retriever:
-    """Load what `kappaflow retrieve` would, or find it loaded."""
-    from kappaflow.retrieval.result import RetrievalSettings
+@lru_cache(maxsize=1)
+def _loaded(networks: NetworkChoice) -> Retriever:
+    """Load what `kappaflow retrieve` would, or find it loaded: networks and, most of the waiting, the forward model."""
     from kappaflow.retrieval.retriever import Retriever
 
-    settings = RetrievalSettings(draws=asked.draws, seed=asked.seed)
-    return Retriever.load(networks.model, networks.control, opacity=networks.opacity, settings=settings)
+    found = Retriever.load(networks.model, networks.control, opacity=networks.opacity)
+    _ = found.forward
+    return found
+
+
+def retriever_for(networks: NetworkChoice, asked: Asked) -> Retriever:
+    """Return a retriever with the settings asked for, its networks and model loaded once for all jobs."""
+    from kappaflow.retrieval.result import RetrievalSettings
+
+    base = _loaded(networks)
+    settings = RetrievalSettings(draws=asked.draws, seed=asked.seed, amortized=asked.method == "amortized")
+    made = replace(base, settings=settings)
+    vars(made)["forward"] = base.forward  # a copy forgets what was computed on demand
+    return made
 
 
 def main() -> None:
@@ -38,8 +49,7 @@ def main() -> None:
         from kappaflow.serve.running import run_job
 
         if "warm" in request:
-            # The forward model too: it is most of the waiting.
-            return {"ready": not isinstance(retriever_for(networks, Asked()).forward, str)}
+            return {"ready": _loaded(networks) is not None}
         tell({"steps": [asdict(Step("loading networks and model", 0, 0))]})
         with listened_to(lambda steps: tell({"steps": [asdict(step) for step in steps]})):
             return run_job(Path(request["folder"]), lambda asked: retriever_for(networks, asked))
