@@ -15,7 +15,7 @@ from kappaflow.plots import INK, PALETTE, QUIET, style
 
 __all__ = ["Bands", "atmosphere", "contribution"]
 
-GAS_COLOURS = dict(zip(("H2O", "CH4", "CO", "CO2", "NH3", "H2S", "PH3"), (*PALETTE, INK), strict=True))
+GAS_COLOURS: dict[str, str] = dict(zip(("H2O", "CH4", "CO", "CO2", "NH3", "H2S", "PH3"), (*PALETTE, INK), strict=True))
 LIGHT = "#E69F00"  # where light comes from
 _BIN = 6  # pixels averaged in the picture of the contribution function
 

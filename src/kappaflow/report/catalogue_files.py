@@ -37,7 +37,7 @@ def _units(summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     every = {"distance_pc": "pc"}
     for summary in summaries:
         for name, values in {**summary.get("parameters", {}), **summary.get("derived", {})}.items():
-            unit = {"R_Jup": "jupiterRad", "M_Jup": "jupiterMass"}.get(values["unit"], values["unit"])
+            unit = str({"R_Jup": "jupiterRad", "M_Jup": "jupiterMass"}.get(values["unit"], values["unit"]))
             unit = "" if unit.startswith("dex") else unit  # logarithms: said in the description
             every |= {f"{name}_{key}": unit for key in _KEYS if unit}
     return every

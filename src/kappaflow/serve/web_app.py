@@ -124,7 +124,8 @@ def make_app(desk: Desk, settings: ServeSettings, token: str | None = None) -> S
         ClientDisconnect: lambda request, error: Response(status_code=400),
         OSError: lambda request, error: _refused(507, f"the server's disk: {error.strerror or error}"),
     }
-    page(), page_policy()  # made now rather than at the first request
+    for make in (page, page_policy):
+        make()  # now rather than at the first request
     guard = Middleware(Guard, settings=settings, token=token)
     app = Starlette(routes=routes, lifespan=running, exception_handlers=handlers, middleware=[guard])
     app.state.desk = desk

@@ -34,7 +34,7 @@ def cited_sources(
         for species, names in lists.items():
             for name in names:
                 group = file.get(f"lists/{species}/{name}")
-                said = {} if group is None else json.loads(str(group.attrs.get("meta", "{}")))
+                said = json.loads(str(group.attrs.get("meta", "{}"))) if isinstance(group, h5py.Group) else {}
                 found[f"{species} {name}"] = [part.strip() for part in str(said.get("citation", "")).split(";")]
     for kind, table in (("chemistry", CHEMISTRY), ("CIA", CIA)):
         with h5py.File(table.path()) as file:
