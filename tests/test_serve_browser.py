@@ -13,7 +13,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
 HOSTILE = "<img src=x onerror=alert(1)>.txt"
-PATIENCE = 120_000  # ms, on a busy machine
+PATIENCE = 300_000  # ms, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +110,15 @@ def test_from_a_dropped_file_to_the_report_and_the_zip(page, tmp_path):
     assert report.locator("img").count() >= 3
     assert report.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     report.close()
+    identifier = job.get_attribute("data-id")
     job.locator("text=Remove").click()
-    page.wait_for_function("id => !document.querySelector(`[data-id='${id}']`)", arg=job.get_attribute("data-id"))
+    playwright.expect(page.locator(f"[data-id='{identifier}']")).to_have_count(0, timeout=PATIENCE)
 
 
 def test_files_of_one_object_are_merged_and_a_wrong_distance_is_said(page):
     both = [{"name": f"nrs{k}.txt", "mimeType": "text/plain", "buffer": fine_text(11)} for k in (1, 2)]
     page.set_input_files("#files", both)
-    page.wait_for_function("document.querySelectorAll('.seen:not([hidden])').length === 2")
+    playwright.expect(page.locator(".seen:not([hidden])")).to_have_count(2, timeout=PATIENCE)
     for k in (0, 1):
         page.locator(".title").nth(k).fill("One dwarf")
     assert "One object (One dwarf: " in page.locator("#plan").inner_text()
@@ -128,6 +129,7 @@ def test_files_of_one_object_are_merged_and_a_wrong_distance_is_said(page):
     assert len(page.wrong) == 1  # the browser's own note of the 400
     page.wrong.clear()
     page.reload()
-    page.wait_for_function("document.querySelectorAll('.seen:not([hidden])').length === 2")  # uploads are still there
+    # The uploads are still there.
+    playwright.expect(page.locator(".seen:not([hidden])")).to_have_count(2, timeout=PATIENCE)
     page.click("#clear")
     assert page.locator(".card").count() == 0
