@@ -1,22 +1,27 @@
 """Where are the nats lost? Widths of networks over widths of the posterior linearized at the truth, per parameter.
 
-    python benchmarks/information.py --data DIR [--n 24] [--model NETWORK ...] [--out FOLDER] [--json]
+    python benchmarks/information.py --data DIR [--n 24] [--model NETWORK ...] [--out FOLDER] [--json] [--masks]
 
 DIR is a held-out set of `kappaflow simulate`, of the networks' own parameters; the networks are the packaged ones
 unless given. Linearized: the derivatives of the noise-free spectrum at the truth with respect to parameters and opacity
 coefficients, the latter and the two gains integrated out with their priors, structure f by its Fisher information, the
 box by a Gaussian of its variance; line lists as they were. Where a parameter is not constrained the ratio is 1.18, the
 half-width of the uniform prior's 68 % over its standard deviation. --out gets information.png and information.json.
+
+--masks asks something else: by how much bad pixels alone widen the linearized C/O, for the masks of `kappaflow paper
+masks`; no network is needed.
 """
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from kappaflow.build.tables.networks import refuse_seen
+from kappaflow.experiments.treatments import MASKS
 from kappaflow.inference import Posterior
 from kappaflow.instrument import on_nrs2
 from kappaflow.model.forward import ForwardModel
@@ -98,6 +103,20 @@ def measured(given):
     return {"n": len(seen), "nats": total, "rows": sorted(rows, key=lambda row: -row["ratio"])}
 
 
+def lost_to_masks(given):
+    """Print the linearized width of C/O with bad pixels over that without, for each kind of masks."""
+    shards = Shards(given.data, seed=3)
+    seen, box = shards.evaluation(given.n), shards.card.box
+    model = ForwardModel.load(shards.card.preset, parameters=shards.card.parameters)
+    widths = {}
+    for kind in ("none", "drawn", "bands", "comb"):
+        masks = MASKS[kind](shards, len(shards), ())[: given.n]
+        widths[kind] = linearized(shards, replace(seen, mask=masks), model, box.widths)[0][:, INDEX["C_O"]]
+        ratio = np.quantile(widths[kind] / widths["none"], [0.16, 0.5, 0.84])
+        over = np.median(widths[kind]) / np.median(widths["none"])
+        print(f"{kind}: {masks.mean():.2f} of pixels good; width {over:.2f} times (medians), ratio {ratio.round(2)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
@@ -105,7 +124,11 @@ def main():
     parser.add_argument("--model", nargs="*", default=[])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--masks", action="store_true")
     given = parser.parse_args()
+    if given.masks:
+        lost_to_masks(given)
+        return
     found = measured(given)
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
