@@ -137,7 +137,7 @@ def share_check(found: Exactness, rng: np.random.Generator, *, n: int = 500) -> 
     if fixed is None:
         return Check(_SHARE, float("nan"), "warn", f"Not computed: {found.why_no_share}.")
     pair = (fixed, found.marginal)
-    narrow, wide = (_half_width(r.draws[:, _CO]) for r in pair)
+    narrow, wide = (float(_half_width(r.draws[:, _CO])) for r in pair)
     boot = [_half_width(rng.choice(r.draws[:, _CO], size=(n, max(int(min(r.ess, len(r.draws))), 20)))) for r in pair]
     share = float(1 - (narrow / wide) ** 2)
     low, high = (float(v) for v in np.quantile(1 - (boot[0] / boot[1]) ** 2, [0.025, 0.975]))
