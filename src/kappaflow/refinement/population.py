@@ -36,8 +36,15 @@ def walk(
 
     `density` gives ln density (b,) and a force (b, k) at points (b, k). The force may be any function of the place: an
     approximate gradient costs acceptance, never exactness. With `tune` the step is adapted on the way, and the path
-    must not be used as draws.
+    must not be used as draws. A trajectory that diverges is not accepted, and not worth a warning.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _walk(density, start, n, rng, tune)
+
+
+def _walk(
+    density: Density, start: Population, n: int, rng: np.random.Generator, tune: bool
+) -> tuple[Population, np.ndarray, np.ndarray]:
     at, root, step = start.at, start.root, start.step
     value, force = density(at)
     path, values, accepted = np.empty((n, *at.shape)), np.empty((n, len(at))), 0.0
