@@ -62,7 +62,7 @@ def write_ecsv(summaries: Sequence[Mapping[str, Any]], path: Path) -> None:
     for name in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(name) for row in rows]
         missing = [value is None for value in values]
-        number = any(isinstance(value, float | int) for value in values)
+        number = name in units or any(isinstance(value, float | int) for value in values)
         filled = [(0.0 if number else "") if value is None else value for value in values]
         unit = Unit(units[name]) if name in units else None
         table[name] = MaskedColumn(filled, mask=missing, unit=unit, description=logarithms.get(name))
