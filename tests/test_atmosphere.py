@@ -226,7 +226,7 @@ def test_networks_are_an_axis_and_no_chains(networks, tmp_path):
         import arviz as az
 
     posterior, control = posteriors(networks)
-    settings = RetrievalSettings(draws=300, predicted=100)
+    settings = RetrievalSettings(draws=300, predicted=100, amortized=True)
     found = retrieve_spectrum(observed()[1], posterior, control=control, model=MODEL, distance=10.0, settings=settings)
     from dataclasses import replace
 
