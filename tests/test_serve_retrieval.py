@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 import zipfile
 
@@ -60,7 +61,9 @@ def test_a_job_gives_a_row_per_object_a_report_and_everything_in_a_zip(served):
     policy = report.headers["content-security-policy"]
     assert "sandbox" in policy
     assert "allow-same-origin" not in policy  # whatever ran there could ask nothing of the server
-    assert "script-src" not in report.text.split("</head>")[0]  # and one object's report runs nothing at all
+    allowed = re.search(r"script-src ([^;\"]*)", report.text.split("</head>")[0])
+    assert allowed is not None
+    assert re.fullmatch(r"'sha256-[\w+/=]+'", allowed[1].strip())  # the one script that sorts the table of two objects
     assert "first.txt" in report.text
     archive = zipfile.ZipFile(io.BytesIO(client.get(f"/jobs/{job['id']}/everything.zip").content))
     names = archive.namelist()
@@ -85,8 +88,12 @@ def test_the_numbers_are_those_of_the_command_line(served, command, networks, tm
     code, _, _ = command(*words, *models, "--out", tmp_path / "again")
     assert code == 0
     again = json.loads((tmp_path / "again" / "One" / "summary.json").read_text())
-    assert again["parameters"] == summary["parameters"]
-    assert again["trust"] == summary["trust"]
+    # There one by one, here in one batch: single precision adds up in another order.
+    for name, values in summary["parameters"].items():
+        assert again["parameters"][name] == {
+            key: value if isinstance(value, str) else pytest.approx(value, rel=1e-4) for key, value in values.items()
+        }
+    assert [(c["name"], c["verdict"]) for c in again["trust"]] == [(c["name"], c["verdict"]) for c in summary["trust"]]
 
 
 def test_results_are_there_after_a_restart_and_gone_when_removed(served):

@@ -39,7 +39,7 @@ def simultaneous_band(n: int, level: float, points: int = POINTS) -> tuple[np.nd
     Examples
     --------
     >>> low, high = simultaneous_band(100, 0.95)
-    >>> low[49], high[49]
+    >>> float(low[49]), float(high[49])
     (0.36, 0.64)
     """
     z = np.arange(1, points + 1) / points

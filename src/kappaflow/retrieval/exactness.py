@@ -12,6 +12,7 @@ from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX
 from kappaflow.progress import progress
+from kappaflow.randomness import generator
 from kappaflow.refinement.refined import Refined, RefineSettings, refine
 from kappaflow.retrieval.trust import Check
 from kappaflow.spectra import OpacityCard
@@ -73,7 +74,7 @@ class _Known:
 
     def sample(self, spectrum: Spectrum, *, n: int, seed: int) -> np.ndarray:
         """Return `n` of the draws."""
-        return self.draws[np.random.default_rng(seed).permutation(len(self.draws))[:n]]
+        return self.draws[generator("known draws", seed).permutation(len(self.draws))[:n]]
 
 
 def refined_both(
