@@ -1,8 +1,8 @@
 """What long chains walk on: the exact density of everything, or that with the coefficients integrated out.
 
 Both give ln density and a force at one place. The forward model is asked for all its derivatives at once, which costs
-about two spectra (`physics/sensitivity.py`): for one spectrum as much as XLA's reverse mode, and far less than forward
-mode over parameters and coefficients.
+about two spectra (`physics/sensitivity.py`), and less than XLA's reverse mode takes for one product with them
+(docs/reference.md).
 """
 
 from __future__ import annotations
