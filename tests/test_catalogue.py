@@ -29,9 +29,13 @@ def loader(networks):
 
 @pytest.fixture
 def quick(monkeypatch):
+    _without_models(monkeypatch)
+
+
+def _without_models(patch):
     """Forward models that are not there: what is tested here needs none."""
-    monkeypatch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: "none in this test")
-    monkeypatch.setattr("kappaflow.retrieval.retriever.refuse_other_table", lambda posterior, opacity: None)
+    patch.setattr("kappaflow.retrieval.retriever.forward_for", lambda posterior, opacity: "none in this test")
+    patch.setattr("kappaflow.retrieval.retriever.refuse_other_table", lambda posterior, opacity: None)
 
 
 def test_a_batch_gives_each_spectrum_what_it_gets_alone(networks):
@@ -95,11 +99,13 @@ def _plain(networks):
     return partial(Retriever.load, (networks / "m0", networks / "m1"), (), opacity=None, settings=SETTINGS)
 
 
-@pytest.fixture
-def catalogue(networks, quick, tmp_path):
-    n = INLINED + 2
+@pytest.fixture(scope="module")
+def catalogue(networks, tmp_path_factory):
+    n, tmp_path = INLINED + 2, tmp_path_factory.mktemp("catalogue")
     targets = named_targets([[path] for path in files(tmp_path, n)], None)
-    outcomes, page = retrieve_many(loader(networks), targets, tmp_path / "out", CatalogueRun(), {})
+    with pytest.MonkeyPatch.context() as patch:
+        _without_models(patch)
+        outcomes, page = retrieve_many(loader(networks), targets, tmp_path / "out", CatalogueRun(), {})
     return tmp_path / "out", outcomes, page.read_text(encoding="utf-8")
 
 
