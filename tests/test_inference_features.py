@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from kappaflow.inference import recipe, variant
-from kappaflow.inference.embedding import PooledCNN, StridedCNN
+from kappaflow.inference.embedding import PooledCNN, Projected, StridedCNN
 from kappaflow.inference.features import CHANNELS, Features, asinh
 from kappaflow.presets import NetworkSize
 from kappaflow.spectra import Spectra
@@ -149,3 +149,15 @@ def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
         y = torch.relu(conv(y))
     both = torch.cat((torch.relu(ours.flat(y.flatten(1))), torch.relu(ours.dense(x.flatten(1)))), dim=1)
     assert torch.allclose(ours(x), ours.out(torch.relu(ours.mix(both))), atol=1e-5)
+
+
+def test_projections_begin_as_uncorrelated_unit_components_of_the_clean_spectra():
+    rng = np.random.default_rng(1)
+    clean = torch.as_tensor(rng.normal(size=(400, 6)) @ rng.normal(size=(6, PIXELS)) + 3.0, dtype=torch.float32)
+    size = variant(recipe("kappaflow", SIZE), "projections").embedding.model_copy(update={"components": 6})
+    made = Projected(size, 2, PIXELS)
+    made.begin(clean)
+    seen = made.first(clean).detach().numpy()
+    np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-3)
+    np.testing.assert_allclose(np.cov(seen.T), np.eye(6), atol=0.02)
+    assert made(torch.stack((clean, torch.ones_like(clean)), dim=1)).shape == (400, SIZE.embedding)

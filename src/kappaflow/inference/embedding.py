@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kappaflow.errors import UserError
 from kappaflow.inference.recipes import Embedding
 
-__all__ = ["EMBEDDINGS", "PooledCNN", "StridedCNN"]
+__all__ = ["EMBEDDINGS", "PooledCNN", "Projected", "StridedCNN"]
 
 
 def _conv(x: Tensor, conv: Any) -> Tensor:
@@ -95,4 +95,53 @@ class StridedCNN(nn.Module):
         return self.out(self.dropout(hidden))
 
 
-EMBEDDINGS = {"pooled": PooledCNN, "strided": StridedCNN}
+class Projected(nn.Module):
+    """Projections of every channel on all pixels, then residual blocks.
+
+    The first channel's projections begin as the principal components of noise-free training spectra (`begin`), each
+    with unit variance, as in dingo's first layer; they are trained like all others.
+
+    References
+    ----------
+    Green & Gair 2021, Mach. Learn.: Sci. Technol. 2, 03LT01; Dax et al. 2021, Phys. Rev. Lett. 127, 241103
+    """
+
+    def __init__(self, config: Embedding, channels: int, pixels: int) -> None:
+        super().__init__()
+        beside = config.components // 4 if channels > 1 else 0
+        self.first = nn.Linear(pixels, config.components)
+        self.others = nn.Linear((channels - 1) * pixels, beside) if beside else None
+        self.widen = nn.Linear(config.components + beside, config.dense)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(config.dense, config.dense), nn.ReLU(), nn.Linear(config.dense, config.dense))
+            for _ in config.channels
+        )
+        for block in self.blocks:  # each begins as the identity
+            nn.init.zeros_(block[2].weight)
+            nn.init.zeros_(block[2].bias)
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(config.dense, config.features)
+
+    @torch.no_grad()
+    def begin(self, clean: Tensor) -> None:
+        """Set the projections from the first channel (n, p) of noise-free spectra."""
+        mean = clean.mean(dim=0)
+        left = (clean - mean).double()
+        values, vectors = torch.linalg.eigh(left.T @ left / len(left))
+        count = min(self.first.out_features, len(values))
+        spread = values[-count:].clamp_min(1e-8 * values[-1]).sqrt()
+        self.first.weight[:count] = (vectors[:, -count:] / spread).T.flip(0).float()
+        self.first.bias.copy_(-self.first.weight @ mean)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, C, p) -> (b, E)."""
+        parts = [self.first(x[:, 0])]
+        if self.others is not None:
+            parts.append(self.others(x[:, 1:].flatten(1)))
+        y = self.widen(torch.cat(parts, dim=-1))
+        for block in self.blocks:
+            y = y + block(F.relu(y))
+        return self.out(self.dropout(F.relu(y)))
+
+
+EMBEDDINGS = {"pooled": PooledCNN, "strided": StridedCNN, "projected": Projected}

@@ -31,10 +31,11 @@ class Inputs(Frozen):
 class Embedding(Frozen):
     """Spectrum -> vector; `kind` is a row of `embedding.EMBEDDINGS`."""
 
-    kind: Literal["pooled", "strided"]
-    channels: tuple[int, ...]
+    kind: Literal["pooled", "strided", "projected"]
+    channels: tuple[int, ...]  # widths of the convolutions; of `projected`, one entry per residual block
     kernel: int = Field(default=7, ge=1, le=65)
     dense: int = Field(default=0, ge=0, le=65_536)  # width of the branch that sees all pixels at once; 0: none
+    components: int = Field(default=128, ge=4, le=4096)  # of `projected`: projections of the first channel
     features: int = Width
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
@@ -130,6 +131,10 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread"), "scale_dropout": 0.0}},
     "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
     "dense branch beside": {"embedding": {"dense": 256}},
+    "projections": {
+        "inputs": {"channels": ("asinh_flux", "mask"), "standardize": True},
+        "embedding": {"kind": "projected", "channels": (512, 512, 512), "dense": 512},
+    },
     "dropout 0.2": {"embedding": {"dropout": 0.2}},
     "weight decay 1e-4": {"training": {"weight_decay": 1e-4}},
     "logistic box": {"flow": {"box": "logistic"}},

@@ -78,8 +78,13 @@ class State:
         for p in parameters:  # as AdamW's first step would, so that a state is whole from the start
             zeros = (torch.zeros_like(p, requires_grad=False) for _ in range(2))
             optimizer.state[p] = {"step": torch.tensor(0.0), **dict(zip(("exp_avg", "exp_avg_sq"), zeros, strict=True))}
-        average, best = ([p.detach().clone() for p in parameters] for _ in range(2))
-        return cls(run, estimator, optimizer, Course(end=run.steps), average, best)
+        state = cls(run, estimator, optimizer, Course(end=run.steps), [], [])
+        state.start_averages()
+        return state
+
+    def start_averages(self) -> None:
+        """Let the moving average and the best weights be the weights as they are."""
+        self.average, self.best = ([p.detach().clone() for p in self.estimator.parameters()] for _ in range(2))
 
     def follow_weights(self) -> None:
         """Bring averages and moments to the device the weights were moved to."""

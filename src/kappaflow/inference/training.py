@@ -21,6 +21,7 @@ from kappaflow.inference.batches import Batches, prefetched
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.curves import Curves
 from kappaflow.inference.devices import Cpu, Place
+from kappaflow.inference.embedding import Projected
 from kappaflow.inference.features import Features, Prepared
 from kappaflow.inference.network import Estimator, Familiarity
 from kappaflow.inference.recipes import Recipe
@@ -115,8 +116,22 @@ class Trainer:
             self.curves.rewrite(self.state.history)
         else:
             self.state.estimator.features.fit(self._some("training", SCALING))
+            self._begin_projections()
             self.folder.mkdir(parents=True, exist_ok=True)
         self._features = copy.deepcopy(self.state.estimator.features)  # stays on the CPU, where batches are made
+
+    def _begin_projections(self) -> None:
+        """Begin an embedding of projections with the principal components of noise-free training spectra."""
+        estimator, clean = self.state.estimator, self._clean(SCALING)
+        if isinstance(estimator.embedding, Projected) and clean.size:
+            flux = torch.as_tensor(clean, dtype=torch.float32)
+            good = torch.ones(flux.shape, dtype=torch.bool)
+            estimator.embedding.begin(estimator.features(flux, 1e-3 * flux, good, good[:, 0]).channels[:, 0])
+            self.state.start_averages()
+
+    def _clean(self, count: int) -> np.ndarray:
+        """Return noise-free training spectra (n, p), none where the data cannot give them."""
+        return getattr(self.batches, "clean", lambda count: np.zeros((0, 0)))(count)
 
     def fit(self, *, resume: bool = False, report: Callable[[str], None] = lambda note: None) -> Checkpoint:
         """Train to the end of the plan (or early stop) and write the network; `report` is called after each step."""
@@ -328,7 +343,7 @@ class Trainer:
 
     def _resemblance(self) -> Resemblance | None:
         """Principal components of the training set, where it can give noise-free spectra and all are positive."""
-        clean = getattr(self.batches, "clean", lambda count: np.zeros((0, 0)))(RESEMBLED)
+        clean = self._clean(RESEMBLED)
         if not clean.size or not (clean > 0).all():
             return None
         return Resemblance.of(clean, self._some("validation", RESEMBLING))
