@@ -95,6 +95,14 @@ class StridedCNN(nn.Module):
         return self.out(self.dropout(hidden))
 
 
+def _residual(width: int) -> nn.Sequential:
+    """Make what a residual block adds: nothing, to begin with."""
+    last = nn.Linear(width, width)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), last)
+
+
 class Projected(nn.Module):
     """Projections of every channel on all pixels, then residual blocks.
 
@@ -112,13 +120,7 @@ class Projected(nn.Module):
         self.first = nn.Linear(pixels, config.components)
         self.others = nn.Linear((channels - 1) * pixels, beside) if beside else None
         self.widen = nn.Linear(config.components + beside, config.dense)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(config.dense, config.dense), nn.ReLU(), nn.Linear(config.dense, config.dense))
-            for _ in config.channels
-        )
-        for block in self.blocks:  # each begins as the identity
-            nn.init.zeros_(block[2].weight)
-            nn.init.zeros_(block[2].bias)
+        self.blocks = nn.ModuleList(_residual(config.dense) for _ in config.channels)
         self.dropout = nn.Dropout(config.dropout)
         self.out = nn.Linear(config.dense, config.features)
 
