@@ -114,6 +114,16 @@ def test_scaling_standardizes_good_pixels(batch):
     assert (channel[~mask] == 0).all()
 
 
+def test_lines_across_masks_are_numpys_interpolation(batch):
+    whole = variant(recipe("kappaflow", SIZE), "lines across masks")
+    inputs = whole.inputs.model_copy(update={"channels": ("asinh_flux",)})
+    channel = Features(inputs, batch.flux.shape[1]).prepare(batch).channels[:, 0].numpy()
+    for flux, mask, made in zip(batch.flux, batch.mask, channel, strict=True):
+        place = np.arange(flux.size)
+        bridged = np.interp(place, place[mask], flux[mask])
+        np.testing.assert_allclose(made, np.arcsinh(10 * bridged / np.median(flux[mask])), rtol=1e-4, atol=1e-5)
+
+
 def test_asinh_is_numpys():
     x = np.concatenate([-np.logspace(-6, 6, 100), [0.0], np.logspace(-6, 6, 100)]).astype(np.float32)
     assert np.allclose(asinh(torch.from_numpy(x)), np.arcsinh(x), rtol=1e-6)

@@ -37,7 +37,7 @@ class Prepared:
 class _Cleaned:
     """Flux and error with masked pixels made harmless, and the two medians everything is measured against."""
 
-    flux: Tensor  # (b, p); masked pixels hold the median of the good ones
+    flux: Tensor  # (b, p); masked pixels hold the median of the good ones, or what lies between their neighbours
     error: Tensor  # (b, p); masked pixels hold the mean of the good ones
     mask: Tensor  # (b, p), bool
     median: Tensor  # (b, 1) of the good flux, positive
@@ -99,7 +99,7 @@ class Features(nn.Module):
     @torch.no_grad()
     def forward(self, flux: Tensor, error: Tensor, mask: Tensor, known: Tensor) -> Prepared:
         """Prepare spectra (b, p); `known` (b,) says whose absolute flux scale may be used."""
-        spectra = _clean(flux, error, mask)
+        spectra = _clean(flux, error, mask, self.inputs.fill)
         channels = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1)
         channels = (channels - self.mean) / self.spread
         if self.inputs.fill == "zero":
@@ -135,7 +135,7 @@ class Features(nn.Module):
         count, total, square = 0.0, torch.tensor(0.0), torch.tensor(0.0)
         scales = []
         for batch in batches:
-            spectra = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)))
+            spectra = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)), self.inputs.fill)
             scales.append(torch.log(spectra.median[:, 0]).double())
             good = spectra.mask[:, None].double()
             raw = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1).double()
@@ -165,16 +165,28 @@ class Features(nn.Module):
         return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)
 
 
-def _clean(flux: Tensor, error: Tensor, mask: Tensor) -> _Cleaned:
+def _clean(flux: Tensor, error: Tensor, mask: Tensor, fill: str) -> _Cleaned:
     """Replace masked pixels, whatever they hold, by what is typical of the good ones; at least one must be good."""
     good = mask.sum(dim=-1, keepdim=True)
     typical = torch.where(mask, error, 0.0).sum(dim=-1, keepdim=True) / good
     median = _median(torch.where(mask, flux, torch.inf), good)
     # A spectrum drowned in noise can have a median below zero: its scale is then what the noise allows.
     median = torch.maximum(median, 1e-2 * typical)
-    flux, error = torch.where(mask, flux, median), torch.where(mask, error, typical)
+    between = _bridged(flux, mask) if fill == "linear" else median
+    flux, error = torch.where(mask, flux, between), torch.where(mask, error, typical)
     snr = _median(torch.where(mask, flux / error, torch.inf), good)
     return _Cleaned(flux, error, mask, median, snr)
+
+
+def _bridged(flux: Tensor, mask: Tensor) -> Tensor:
+    """Straight lines between the good pixels (b, p); beyond the last of them, its flux."""
+    p = flux.shape[-1]
+    place = torch.arange(p).expand(flux.shape)
+    before = torch.where(mask, place, -1).cummax(dim=-1).values
+    after = torch.where(mask, place, p).flip(-1).cummin(dim=-1).values.flip(-1)
+    left, right = torch.where(before < 0, after, before), torch.where(after == p, before, after)
+    weight = (place - left) / (right - left).clamp_min(1)
+    return torch.lerp(flux.gather(-1, left), flux.gather(-1, right), weight)
 
 
 def _median(values: Tensor, good: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ class Inputs(Frozen):
 
     channels: tuple[str, ...]
     scalars: tuple[str, ...]
-    fill: Literal["median", "zero"]  # masked pixels: the median of the good ones, or zero after scaling
+    # Masked pixels: the median of the good ones, zero after scaling, or straight lines between good neighbours.
+    fill: Literal["median", "zero", "linear"]
     standardize: bool  # per pixel, over the training set
     scale_dropout: float = Field(default=0.0, ge=0, lt=1)  # share of training spectra whose flux scale is withheld
 
@@ -133,6 +134,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "dense branch beside": {"embedding": {"dense": 256}},
     "projections": {
         "inputs": {"channels": ("asinh_flux", "mask"), "standardize": True},
+        "embedding": {"kind": "projected", "channels": (512, 512, 512), "dense": 512},
+    },
+    "lines across masks": {"inputs": {"fill": "linear"}},
+    "projections, lines across masks": {
+        "inputs": {"channels": ("asinh_flux", "mask"), "standardize": True, "fill": "linear"},
         "embedding": {"kind": "projected", "channels": (512, 512, 512), "dense": 512},
     },
     "dropout 0.2": {"embedding": {"dropout": 0.2}},
