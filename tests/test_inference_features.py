@@ -151,7 +151,7 @@ def test_pooled_embedding_is_the_plain_stack_of_layers():
 @pytest.mark.parametrize("pixels", [200, 203])
 def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
     torch.manual_seed(0)
-    beside = variant(recipe("kappaflow", SIZE), "dense branch beside")
+    beside = variant(recipe("kappaflow", SIZE), "the same, dense branch beside")
     ours = StridedCNN(beside.embedding, 4, pixels).eval()
     x = torch.randn(5, 4, pixels)
     y = x
@@ -164,7 +164,7 @@ def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
 def test_projections_begin_as_uncorrelated_unit_components_of_the_clean_spectra():
     rng = np.random.default_rng(1)
     clean = torch.as_tensor(rng.normal(size=(400, 6)) @ rng.normal(size=(6, PIXELS)) + 3.0, dtype=torch.float32)
-    size = variant(recipe("kappaflow", SIZE), "projections").embedding.model_copy(update={"components": 6})
+    size = recipe("kappaflow", SIZE).embedding.model_copy(update={"components": 6})
     made = Projected(size, 2, PIXELS)
     made.begin(clean)
     seen = made.first(clean).detach().numpy()

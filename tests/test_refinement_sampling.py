@@ -9,13 +9,14 @@ from scipy.stats import chi2, kstest, multivariate_normal
 from kappaflow.errors import UserError
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates
+from kappaflow.refinement.emulated import EmulatedDensity
 from kappaflow.refinement.emulator import Emulator, design
 from kappaflow.refinement.importance import smoothed
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.nested import Nested
 from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
 from kappaflow.refinement.sampling import Effort, sample
+from kappaflow.refinement.warp import Warp
 
 QUICK = Effort(chains=16, last=24, final=256)
 LITTLE = Effort(chains=16, rounds=(1, 3), tuned=10, walked=10, last=16, final=128)
@@ -122,50 +123,40 @@ def test_an_emulator_of_a_bent_model_is_the_model_and_knows_its_derivatives():
     covariance = np.linalg.inv(top.here.information)
     z = top.z + rng.standard_normal((12, truth.size)) @ np.linalg.cholesky(covariance).T
     z[0] = top.z
-    emulator, outer = Emulator(joint, design(joint, z), covariance, 0.0), Outer(joint)
+    made, outer = design(joint, z), Outer(joint)
+    emulator = Emulator(Warp(joint, top.z, made.flux[0], made.slopes[0]), made, covariance)
     fresh = top.z + rng.standard_normal((6, truth.size)) @ np.linalg.cholesky(covariance).T
     exact = joint.fluxes([joint.coordinates.point(row) for row in fresh])
-    made, slopes = emulator(fresh[:, outer.inputs])
+    none = np.zeros((6, 0))
+    made, pulled = emulator(fresh[:, outer.inputs], none)
     np.testing.assert_allclose(made * outer.factor(fresh)[:, None], emulator.project(exact), atol=0.05)
-    step = 1e-5
+    weight, step = rng.standard_normal(made.shape), 1e-5
     for i in range(outer.inputs.size):
         shift = step * np.eye(outer.inputs.size)[i]
-        ends = [emulator(fresh[:, outer.inputs] + s * shift)[0] for s in (1, -1)]
-        np.testing.assert_allclose(slopes[:, i], (ends[0] - ends[1]) / (2 * step), atol=1e-4)
+        ends = [emulator(fresh[:, outer.inputs] + s * shift, none)[0] for s in (1, -1)]
+        slope = (weight * (ends[0] - ends[1])).sum(axis=1) / (2 * step)
+        np.testing.assert_allclose(pulled(weight)[0][:, i], slope, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("bend", [0.0, 0.3])
-def test_the_force_of_the_nested_density_is_its_gradient_that_of_the_determinant_included(bend):
+def test_the_force_of_the_emulated_density_is_its_gradient(bend):
     joint, truth = bright_case(2, bend=bend)
     (top,) = climb(joint.expand, [Climb(np.zeros(truth.size))], steps=80)
     covariance = np.linalg.inv(top.here.information)
     rng = np.random.default_rng(0)
     z = np.vstack([top.z, top.z + 0.5 * rng.standard_normal((8, truth.size)) @ np.linalg.cholesky(covariance).T])
-    density = Nested(joint, Emulator(joint, design(joint, z), covariance, 0.0), top.z, covariance)
+    lessons = design(joint, z[:6]).joined(
+        design(joint, z[6:], joint.fluxes([joint.coordinates.point(row) for row in z[6:]]))
+    )
+    warp = Warp(joint, top.z, lessons.flux[0], lessons.slopes[0])
+    density = EmulatedDensity(joint, Emulator(warp, lessons, covariance), top.z, covariance)
     density.soft = 0.0  # the one thing that is blurred on purpose
-    w = Outer(joint).of(z[1:4])
-    _, force = density(w)
+    v = density.of(z[1:4])
+    _, force = density(v)
     step = 1e-5
-    for i in range(w.shape[1]):
-        ends = [density(w + s * step * np.eye(w.shape[1])[i])[0] for s in (1, -1)]
+    for i in range(v.shape[1]):
+        ends = [density(v + s * step * np.eye(v.shape[1])[i])[0] for s in (1, -1)]
         np.testing.assert_allclose(force[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=2e-3)
-
-
-def test_the_bending_of_an_emulator_is_the_derivative_of_its_slopes():
-    joint, truth = bright_case(1, bend=0.3)
-    rng = np.random.default_rng(0)
-    (top,) = climb(joint.expand, [Climb(np.zeros(truth.size))], steps=80)
-    covariance = np.linalg.inv(top.here.information)
-    z = top.z + rng.standard_normal((9, truth.size)) @ np.linalg.cholesky(covariance).T
-    z[0] = top.z
-    plain = design(joint, z[:6]).joined(design(joint, z[6:], joint.fluxes([joint.coordinates.point(r) for r in z[6:]])))
-    emulator = Emulator(joint, plain, covariance, 0.0)
-    inputs = z[1:3, Outer(joint).inputs] + 0.3
-    weight = rng.standard_normal((2, inputs.shape[1], emulator.first.size))
-    found, step = emulator.bending(inputs, weight), 1e-5
-    for i in range(inputs.shape[1]):
-        ends = [(weight * emulator(inputs + s * step * np.eye(inputs.shape[1])[i])[1]).sum((1, 2)) for s in (1, -1)]
-        np.testing.assert_allclose(found[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
 def test_a_walk_samples_a_normal_density_whatever_its_force_and_bridges_to_its_constant():
@@ -185,7 +176,9 @@ def test_a_walk_samples_a_normal_density_whatever_its_force_and_bridges_to_its_c
     assert 0.05 < efficiency(path) <= 1
     order = rng.permutation(len(flat))[:2000]
     exact = np.log(2 * np.pi) + 0.5 * np.log(np.linalg.det(covariance))
-    assert log_normalization(density, flat[order], values.ravel()[order], rng) == pytest.approx(exact, abs=0.05)
+    assert log_normalization(density, flat[order], values.ravel()[order], rng, about=np.eye(2)) == pytest.approx(
+        exact, abs=0.05
+    )
 
 
 def test_chains_that_disagree_and_weights_with_a_heavy_tail_are_noticed():

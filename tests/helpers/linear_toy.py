@@ -17,6 +17,8 @@ BRIGHT = Box(("a", "b", "R", "sigma_cal"), (1.0, -2.0, 0.5, 0.0), (3.0, 5.0, 2.0
 class LinearModel:
     """F = R^2 (10 + A u + B c), u the normal quantile of a parameter's place in its box; R = 1 where it has none."""
 
+    column = None
+
     def __init__(self, box=PLAIN, bend=0.0):
         rng = np.random.default_rng(0)
         self.box, self.bend = box, bend

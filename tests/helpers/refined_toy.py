@@ -42,6 +42,8 @@ class ToyPredictor:
     model: ToyModel
     lists: tuple[int, ...]
 
+    column = None
+
     def __call__(self, theta, field):
         chosen = {s: names[i] for (s, names), i in zip(self.model.names.items(), self.lists, strict=True)}
         return np.asarray(self.model(theta, field, chosen), float)

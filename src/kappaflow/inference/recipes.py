@@ -93,13 +93,13 @@ def _kappaflow(size: NetworkSize) -> Recipe:
     return Recipe(
         name="kappaflow",
         inputs=Inputs(
-            channels=("log_flux", "mask"),
+            channels=("asinh_flux", "mask"),
             scalars=("log_snr", "log_scale", "log_spread"),
             fill="zero",
-            standardize=False,
+            standardize=True,
             scale_dropout=0.25,
         ),
-        embedding=Embedding(kind="strided", channels=(32, 64, 64), features=size.embedding),
+        embedding=Embedding(kind="projected", channels=(512, 512, 512), dense=512, features=size.embedding),
         flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit"),
         training=Training(
             batch=128,
@@ -126,21 +126,20 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         }
     },
     "no spread": {"inputs": {"scalars": ("log_snr", "log_scale")}},
-    "log error as well": {"inputs": {"channels": ("log_flux", "log_error", "mask")}},
-    "no mask channel, median fill": {"inputs": {"channels": ("log_flux",), "fill": "median"}},
-    "standardized per pixel": {"inputs": {"standardize": True}},
+    "log error as well": {"inputs": {"channels": ("asinh_flux", "log_error", "mask")}},
+    "no mask channel, median fill": {"inputs": {"channels": ("asinh_flux",), "fill": "median"}},
+    "not standardized per pixel": {"inputs": {"standardize": False}},
     "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread"), "scale_dropout": 0.0}},
-    "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
-    "dense branch beside": {"embedding": {"dense": 256}},
-    "projections": {
-        "inputs": {"channels": ("asinh_flux", "mask"), "standardize": True},
-        "embedding": {"kind": "projected", "channels": (512, 512, 512), "dense": 512},
+    "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128), "dense": 0}},
+    "strided CNN on log flux": {
+        "inputs": {"channels": ("log_flux", "mask"), "standardize": False},
+        "embedding": {"kind": "strided", "channels": (32, 64, 64), "dense": 0},
+    },
+    "the same, dense branch beside": {
+        "inputs": {"channels": ("log_flux", "mask"), "standardize": False},
+        "embedding": {"kind": "strided", "channels": (32, 64, 64), "dense": 256},
     },
     "lines across masks": {"inputs": {"fill": "linear"}},
-    "projections, lines across masks": {
-        "inputs": {"channels": ("asinh_flux", "mask"), "standardize": True, "fill": "linear"},
-        "embedding": {"kind": "projected", "channels": (512, 512, 512), "dense": 512},
-    },
     "dropout 0.2": {"embedding": {"dropout": 0.2}},
     "weight decay 1e-4": {"training": {"weight_decay": 1e-4}},
     "logistic box": {"flow": {"box": "logistic"}},

@@ -21,10 +21,11 @@ from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmospher
 from kappaflow.physics.temperature import profile
 from kappaflow.physics.transfer import emergent_flux, planck
 
-__all__ = ["Sensitivity", "sensitivities"]
+__all__ = ["Sensitivity", "column_response", "column_values", "sensitivities"]
 
 AFTER = ("R", "v_r", "v_sin_i")  # act on the emergent flux
 NOWHERE = ("sigma_cal", "log_f")  # act on the noise
+CONTINUUM = 6  # places in wavenumber
 
 
 class Sensitivity(NamedTuple):
@@ -110,6 +111,64 @@ def _temperature(theta: Float[Array, " parameter"], tables: Tables) -> Float[Arr
     return profile(theta[INDEX["T1"] : INDEX["T5"] + 1], tables.layers.at_layer)
 
 
+class _Response(NamedTuple):
+    """What the emergent flux of a block (batch, point) does where a layer changes."""
+
+    flux: Array  # (batch, point)
+    depth: Array  # (layer, batch, point), by optical depth
+    ln_depth: Array  # (layer, species, batch, point), by ln of that of a species
+    warmth: Array  # (layer, batch, point), by the temperature of the opacities
+    source: Array  # (level, batch, point), by the temperature of the source
+
+
+class _OfBlock(NamedTuple):
+    """What is the block's own."""
+
+    basis: Array  # (layer, list, k, point)
+    fourier: Array  # (9, point)
+    nodes: Array  # (node,)
+    continuum: Array  # (layer, batch, node)
+
+
+def _blocks(air: Atmosphere, lines: LineTables) -> _OfBlock:
+    """All blocks, of columns with a batch axis."""
+    return _OfBlock(lines.basis, lines.fourier, lines.nodes, jnp.moveaxis(air.continuum, (2, 1), (0, 1)))
+
+
+def _response(
+    here: _OfBlock, air: Atmosphere, slopes: Array, field: Array, rows: Int[Array, " species"], lines: LineTables
+) -> _Response:
+    """Walk down a block, and back; `slopes` (batch, species, layer, k) are d weights / d temperature."""
+    batch = field.shape[0]
+    # Weights and their slopes go through the table together: layer, species, 2 batch, k.
+    both = jnp.concatenate([jnp.moveaxis(w, 0, 2) for w in (air.weights, slopes)], axis=2)
+    per_layer = jnp.moveaxis(both, 1, 0), jnp.moveaxis(air.ln_column, (2, 1), (0, 1))
+    coefficients = jnp.moveaxis(field[..., :COEFFICIENTS], 0, 1)
+    ln_field = jnp.einsum("sbc,cn->sbn", coefficients, here.fourier, precision="highest")
+
+    def layer(_: None, of_layer: tuple[Array, ...]) -> tuple[None, tuple[Array, Array]]:
+        table, g, ln_column = of_layer
+        depths, warm = [], jnp.zeros(())
+        for s in range(field.shape[1]):
+            product = _dot(g[s], table[rows[s]])
+            depths.append(jnp.exp(product[:batch] + ln_field[s] + ln_column[s][:, None]))
+            warm = warm + depths[-1] * product[batch:]
+        return None, (jnp.stack(depths), warm)
+
+    _, (depth, warm) = lax.scan(layer, None, (here.basis, *per_layer))  # layer, (species,) batch, point
+    temperature = jnp.moveaxis(air.level_temperature, 1, 0)  # level, batch
+    source, d_source = jax.jvp(lambda t: planck(here.nodes, t), (temperature,), (jnp.ones_like(temperature),))
+    dtau = depth.sum(axis=1) + _dot(here.continuum, lines.between)
+    flux, back = jax.vjp(emergent_flux, dtau, _dot(source, lines.between))
+    k, of_source = back(jnp.ones_like(flux))
+    return _Response(flux, k, k[:, None] * depth, k * warm, of_source * _dot(d_source, lines.between))
+
+
+def _joined(of_blocks: Array) -> Array:
+    """Blocks, first axis, and their points, last, as one axis of wavenumber."""
+    return jnp.moveaxis(of_blocks, 0, -2).reshape(*of_blocks.shape[1:-1], -1)
+
+
 def _emergent(
     column: _Column, field: Float[Array, "batch species coefficient"], lists: Int[Array, " species"], lines: LineTables
 ) -> tuple[Array, Array, Array, Array]:
@@ -117,48 +176,69 @@ def _emergent(
 
     By the parameters (batch, p, nu), by ln kappa of each species (batch, species, nu) and by its slope in temperature.
     """
-    rows = lines.first + lists
-    air, batch = column.air, field.shape[0]
-    # Weights and their slopes go through the table together: layer, species, 2 batch, k.
-    both = jnp.concatenate([jnp.moveaxis(w, 0, 2) for w in (air.weights, column.slopes)], axis=2)
-    per_layer = jnp.moveaxis(both, 1, 0), jnp.moveaxis(air.ln_column, (2, 1), (0, 1))
-    coefficients = jnp.moveaxis(field[..., :COEFFICIENTS], 0, 1)
+    air = column.air
     warming = jnp.moveaxis(column.level_temperature, 1, 0)  # level, batch, p
 
-    def block(of_block: tuple[Array, ...]) -> tuple[Array, ...]:
-        basis, fourier, nodes, continuum, d_continuum = of_block
-        ln_field = jnp.einsum("sbc,cn->sbn", coefficients, fourier, precision="highest")
-
-        def layer(_: None, here: tuple[Array, ...]) -> tuple[None, tuple[Array, Array]]:
-            table, g, ln_column = here
-            depths, warm = [], jnp.zeros(())
-            for s in range(field.shape[1]):
-                product = _dot(g[s], table[rows[s]])
-                depths.append(jnp.exp(product[:batch] + ln_field[s] + ln_column[s][:, None]))
-                warm = warm + depths[-1] * product[batch:]
-            return None, (jnp.stack(depths), warm)
-
-        _, (depth, warm) = lax.scan(layer, None, (basis, *per_layer))  # layer, (species,) batch, point
-        temperature = jnp.moveaxis(air.level_temperature, 1, 0)  # level, batch
-        source, d_source = jax.jvp(lambda t: planck(nodes, t), (temperature,), (jnp.ones_like(temperature),))
-        dtau = depth.sum(axis=1) + _dot(continuum, lines.between)
-        flux, back = jax.vjp(emergent_flux, dtau, _dot(source, lines.between))
-        k, of_source = back(jnp.ones_like(flux))
-        of_ln_depth = k[:, None] * depth  # layer, species, batch, point
+    def block(of_block: tuple[_OfBlock, Array]) -> tuple[Array, ...]:
+        here, d_continuum = of_block
+        found = _response(here, air, column.slopes, field, lines.first + lists, lines)
         of_theta = (
-            _einsum("lsbn,bslp->bpn", of_ln_depth, column.ln_column)
-            + _einsum("lbn,blp->bpn", k * warm, column.temperature)
-            + _einsum("vbn,vbp->bpn", of_source * _dot(d_source, lines.between), warming)
-            + _einsum("bjpn,jn->bpn", _einsum("lbn,lbjp->bjpn", k, d_continuum), lines.between)
+            _einsum("lsbn,bslp->bpn", found.ln_depth, column.ln_column)
+            + _einsum("lbn,blp->bpn", found.warmth, column.temperature)
+            + _einsum("vbn,vbp->bpn", found.source, warming)
+            + _einsum("bjpn,jn->bpn", _einsum("lbn,lbjp->bjpn", found.depth, d_continuum), lines.between)
         )
-        of_slope = _einsum("lsbn,bl->bsn", of_ln_depth, air.warmth)
-        return flux, of_theta, jnp.moveaxis(of_ln_depth.sum(axis=0), 1, 0), of_slope
+        of_slope = _einsum("lsbn,bl->bsn", found.ln_depth, air.warmth)
+        return found.flux, of_theta, jnp.moveaxis(found.ln_depth.sum(axis=0), 1, 0), of_slope
 
-    continuum = jnp.moveaxis(air.continuum, (2, 1), (0, 1))  # block, layer, batch, node
     d_continuum = jnp.moveaxis(column.continuum, (2, 1), (0, 1))  # block, layer, batch, node, p
-    found = lax.map(block, (lines.basis, lines.fourier, lines.nodes, continuum, d_continuum))
-    flux, of_theta, of_opacity, of_slope = (jnp.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in found)
+    flux, of_theta, of_opacity, of_slope = map(_joined, lax.map(block, (_blocks(air, lines), d_continuum)))
     return flux, of_theta, of_opacity, of_slope
+
+
+def column_values(
+    theta: Float[Array, " parameter"],
+    slopes: Float[Array, " species"],
+    lists: Int[Array, " species"],
+    tables: Tables,
+) -> Float[Array, " value"]:
+    """All numbers of a column through which parameters inside the atmosphere and slopes act on a spectrum, but few.
+
+    Ln columns of all species and layers, temperatures of layers and of levels, and the continuum of all layers in
+    `CONTINUUM` places: between them it is smooth. They are cheap, and as nonlinear as chemistry and clouds are.
+    """
+    nodes = tables.lines.nodes
+    places = jnp.linspace(0, nodes.shape[0] - 1, CONTINUUM).round().astype(int)
+    few = tables.lines._replace(nodes=nodes[places, nodes.shape[1] // 2 :][:, :1])
+    air = atmosphere(theta, lists, tables._replace(lines=few))
+    ln_column = air.ln_column + slopes[:, None] * air.warmth
+    parts = (ln_column, _temperature(theta, tables), air.level_temperature, air.continuum)
+    return jnp.concatenate([part.reshape(-1) for part in parts])
+
+
+def column_response(
+    theta: Float[Array, " parameter"],
+    field: Float[Array, "species coefficient"],
+    lists: Int[Array, " species"],
+    tables: Tables,
+) -> Float[Array, "value pixel"]:
+    """Return the derivatives of a spectrum [mJy at 10 pc] with respect to each of its `column_values`."""
+    lines = tables.lines
+    column = jax.tree.map(lambda a: a[None], _column(theta, field, lists, tables))
+
+    def block(of_block: tuple[_OfBlock, Array]) -> Array:
+        here, hats = of_block
+        found = _response(here, column.air, column.slopes, field[None], lines.first + lists, lines)
+        continuum = found.depth[:, 0, None] * hats[:, None]  # layer, place, point
+        by_species = jnp.moveaxis(found.ln_depth[:, :, 0], 1, 0)
+        parts = (by_species, found.warmth[:, 0], found.source[:, 0], continuum)
+        return jnp.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+
+    blocks = lines.nodes.shape[0]
+    at = jnp.linspace(0, CONTINUUM - 1, blocks)
+    hats = jnp.maximum(0.0, 1 - jnp.abs(at[:, None] - jnp.arange(CONTINUUM)))  # block, place
+    rows = _joined(lax.map(block, (_blocks(column.air, lines), hats)))
+    return on_detector(jnp.repeat(theta[None], rows.shape[0], axis=0), rows, tables)
 
 
 def _dot(a: Array, b: Array) -> Array:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -237,16 +237,17 @@ def best_modes(
     begun.sort(key=lambda c: -c.value)
     seeds = [_restarted(first.coordinates, c) for c in begun[: settings.kept]]
     runs = [_Run(i, seed) for i in range(len(joints)) for seed in seeds]
-    _advance(joints, runs, together)
+    on = partial(_advance, joints, tolerance=settings.tolerance)
+    on(runs, together)
     advance("line lists")
     best = [_best(runs, i) for i in range(len(joints))]
     top = max(best, key=lambda run: run.climb.value)
-    _advance(joints, [top], alone)
+    on([top], alone)
     advance("best")
     again = [_Run(run.choice, Climb(top.climb.z)) for run in best if run is not top]
-    _advance(joints, again, together)
+    on(again, together)
     near = [max((_best(best, i), _best(again, i)), key=lambda run: run.climb.value) for i in _choices(again)]
-    _advance(joints, [run for run in near if run.climb.foreseen > top.climb.value - HOPELESS], alone)
+    on([run for run in near if run.climb.foreseen > top.climb.value - HOPELESS], alone)
     advance("fit")
     modes = [Mode(joints[i][0], _best(best + again, i).climb, joints[i][1]) for i in range(len(joints))]
     records = [_record("eased", joints[0][0], climb) for climb in begun]
@@ -273,13 +274,15 @@ def _record(stage: str, lists: Mapping[str, str], climb: Climb) -> dict[str, Any
     }
 
 
-def _advance(joints: Sequence[tuple[Mapping[str, str], Joint]], runs: Sequence[_Run], steps: int) -> None:
+def _advance(
+    joints: Sequence[tuple[Mapping[str, str], Joint]], runs: Sequence[_Run], steps: int, *, tolerance: float
+) -> None:
     """Let every one of `runs` climb on; a thread per combination of line lists."""
     groups = [group for i in range(len(joints)) if (group := [run for run in runs if run.choice == i])]
 
     def go(group: list[_Run]) -> None:
         joint = joints[group[0].choice][1]
-        for run, climbed in zip(group, _on(joint, [run.climb for run in group], steps), strict=True):
+        for run, climbed in zip(group, _on(joint, [run.climb for run in group], steps, tolerance), strict=True):
             run.climb = climbed
 
     _in_threads(go, groups)
@@ -316,5 +319,5 @@ def _restarted(coordinates: Coordinates, eased: Climb) -> Climb:
     return Climb(z)
 
 
-def _on(joint: Joint, starts: list[Climb], steps: int) -> list[Climb]:
-    return climb(joint.expand, starts, steps=steps, inside=joint.coordinates.inside)
+def _on(joint: Joint, starts: list[Climb], steps: int, tolerance: float = 0.02) -> list[Climb]:
+    return climb(joint.expand, starts, steps=steps, tolerance=tolerance, inside=joint.coordinates.inside)

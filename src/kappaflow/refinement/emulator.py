@@ -2,13 +2,15 @@
 
 Over one posterior spectra are linear in nearly all directions of parameters and coefficients: of 68 only a handful bend
 them by more than the noise. So: F / R^2 = its linear expansion about the mode + a Gaussian process of the few
-directions y = Q z in which the derivatives change, conditioned on spectra and their derivatives at chosen points, with
-length scales in proportion to how little they change. Outputs are whitened by the noise and projected onto the
-directions that anything at these points moves (some 150 of 1,800 pixels).
+directions y = Q u in which the derivatives change, conditioned on spectra and their derivatives at chosen points, with
+length scales in proportion to how little they change; u are the warped coordinates of `warp.py`, whose bent part adds
+what coefficients cannot mimic. Outputs are whitened by the noise and projected onto the directions that anything at
+these points moves (some 150 of 1,800 pixels).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +19,13 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from kappaflow.refinement.coordinates import DETECTORS
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
+from kappaflow.refinement.warp import Warp
+
+Pull = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 __all__ = ["Design", "Emulator", "design"]
 
-LENGTH = 12.0  # of the process, in standard deviations of the direction that bends most
+LENGTH = 20.0  # of the process, in standard deviations of the direction that bends most
 ACTIVE = (0.02, 24)  # a direction counts that changes a derivative by this much noise; at most so many
 KEPT = 0.03  # noise: what is moved by less is not followed
 NUGGET = 1e-8  # of the process's variance: the model is in single precision, its tables have kinks
@@ -65,32 +70,33 @@ class Emulator:
 
     Parameters
     ----------
-    joint : whose spectra these are
+    warp : the coordinates, about the first of the points
     made : points with exact spectra
     covariance : (size, size), of z about the posterior: sets the scale of every direction
-    f : structure with which the noise whitens
     """
 
-    def __init__(self, joint: Joint, made: Design, covariance: np.ndarray, f: float) -> None:
-        outer, data = Outer(joint), joint.data
+    def __init__(self, warp: Warp, made: Design, covariance: np.ndarray) -> None:
+        self.warp, outer, data, white = warp, warp.outer, warp.joint.data, warp.white
         factor = float(outer.factor(made.z[:1])[0])
-        self.centre = made.z[0, outer.inputs]
+        inputs, early = made.z[:, outer.inputs], made.z[: len(made.slopes), outer.inputs]
+        bent, bends = warp.bent(inputs), warp.bends(early)
         root = np.linalg.cholesky(covariance[np.ix_(outer.inputs, outer.inputs)])
         back = solve_triangular(root, np.eye(len(root)), lower=True)
-        white = 1 / np.sqrt(data.error**2 + (f * factor * made.flux[0]) ** 2)
-        x = (made.z[:, outer.inputs] - self.centre) @ back.T
-        slopes = np.einsum("jk,njp->nkp", root, made.slopes) * white
+        x = (inputs - warp.centre + np.pad(bent @ warp.mimic.T, ((0, 0), (warp.count, 0)))) @ back.T
+        # With parameters moved and warped coefficients held, plain ones move by less what the bent part mimics.
+        slopes = made.slopes - np.matmul(bends @ warp.mimic.T, made.slopes[:, warp.count :])
+        left, slopes = warp.left * white, np.matmul(root.T, slopes) * white
         first, linear = made.flux[0] * white, slopes[0]
-        rest = made.flux * white - first - x @ linear
-        bends = slopes - linear
+        rest = made.flux * white - first - x @ linear - bent @ left
+        bends = slopes - linear - np.matmul(root.T, bends @ left)
         directions, relative = _active(bends * factor)
         bends = np.einsum("ak,nkp->nap", directions, bends)
-        moved = np.concatenate([first[None], linear, rest, bends.reshape(-1, first.size)]) * factor
+        moved = np.concatenate([first[None], linear, rest, bent @ left, bends.reshape(-1, first.size)]) * factor
         onto, self.detector = _directions(moved, data.detector)
-        self.white, self.onto = white, onto
+        self.onto = onto
         self.data = (data.flux * white) @ onto  # (r,)
         self.outside = float(((data.flux * white) ** 2).sum() - (self.data**2).sum()) - 2 * float(np.log(white).sum())
-        self.first = first @ onto
+        self.first, self.left = first @ onto, left @ onto
         self.linear = back.T @ (linear @ onto)  # (inputs, r)
         self.turn = (directions * relative[:, None]) @ back  # (a, inputs)
         self.nodes = x @ (directions * relative[:, None]).T / LENGTH
@@ -107,45 +113,32 @@ class Emulator:
 
     def project(self, flux: np.ndarray) -> np.ndarray:
         """Spectra (b, n), as those of the emulator: (b, r)."""
-        return (flux * self.white) @ self.onto
+        return (flux * self.warp.white) @ self.onto
 
-    def __call__(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Spectra (b, r) and derivatives (b, inputs, r) at `inputs` (b, inputs)."""
-        shift = inputs - self.centre
-        apart = (shift @ self.turn.T / LENGTH)[:, None] - self.nodes  # (b, m, a)
-        near = np.exp(-0.5 * (apart**2).sum(axis=-1))
-        g, a, r = self.of_slope.shape
-        tilts = np.matmul(np.moveaxis(apart[:, :g], 1, 0), self.of_slope)  # (g, b, r)
-        tilts *= near[:, :g].T[..., None]
-        value = self.first + shift @ self.linear + near @ self.of_value + tilts.sum(axis=0)
-        weighted = np.moveaxis(near[..., None] * apart, 1, 2)  # (b, a, m)
-        slope = (near[:, :g] @ self.of_slope.reshape(g, a * r)).reshape(-1, a, r)
-        slope -= np.matmul(weighted, self.of_value)
-        slope -= np.matmul(np.moveaxis(apart[:, :g], 1, 2), np.moveaxis(tilts, 0, 1))
-        return value, self.linear + np.matmul(self.turn.T / LENGTH, slope)
+    def __call__(self, inputs: np.ndarray, bent: np.ndarray) -> tuple[np.ndarray, Pull]:
+        """Spectra (b, r) at warped `inputs` (b, inputs) with the `bent` part (b, values) of their columns.
 
-    def bending(self, inputs: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Gradient (b, inputs) of sum_kr weight_kr d F_r / d input_k, of `inputs` and `weight` (b, inputs, r) held.
-
-        Only the process bends: with y the active directions over its length and e = y - node, its second derivatives
-        are near [(e e' - 1) v - e s' - s e'], s the weights of slopes and v those of values plus e s.
+        Also what gives the gradients (b, inputs) and (b, values) of a sum over them with weights (b, r). With y the
+        active directions over the process's length and e = y - node, the process is near (v + e s), v the weights of
+        values and s those of slopes.
         """
-        turn = self.turn / LENGTH
-        apart = ((inputs - self.centre) @ turn.T)[:, None] - self.nodes  # (b, m, a)
+        turn, (g, a, r) = self.turn / LENGTH, self.of_slope.shape
+        flat = self.of_slope.reshape(g * a, r)
+        shift = inputs - self.warp.centre
+        apart = (shift @ turn.T)[:, None] - self.nodes  # (b, m, a)
         near = np.exp(-0.5 * (apart**2).sum(axis=-1))
-        along = np.matmul(turn, weight)  # (b, a, r)
-        g = len(self.of_slope)
-        early = np.moveaxis(apart[:, :g], 1, 0)  # (g, b, a)
-        both = np.matmul(self.of_value, np.swapaxes(along, 1, 2))  # (b, m, a)
-        tilts = np.matmul(early, self.of_slope)  # (g, b, r)
-        both[:, :g] += np.matmul(np.moveaxis(tilts, 0, 1), np.swapaxes(along, 1, 2))
-        out = (near * (apart * both).sum(axis=-1))[..., None] * apart - near[..., None] * both
-        # Terms with one slope: e s' and s e'.
-        mixed = np.matmul(apart[:, :g], along)  # (b, g, r)
-        crossed = np.matmul(np.moveaxis(mixed, 1, 0), np.swapaxes(self.of_slope, 1, 2))  # (g, b, a)
-        plain = along.reshape(len(along), -1) @ self.of_slope.reshape(g, -1).T  # (b, g)
-        out[:, :g] -= near[:, :g, None] * (np.moveaxis(crossed, 0, 1) + plain[..., None] * apart[:, :g])
-        return out.sum(axis=1) @ turn
+        early = apart[:, :g]
+        tilted = (near[:, :g, None] * early).reshape(-1, g * a)
+        value = self.first + shift @ self.linear + near @ self.of_value + tilted @ flat + bent @ self.left
+
+        def pulled(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            of_node = weight @ self.of_value.T  # (b, m)
+            of_tilt = (weight @ flat.T).reshape(-1, g, a)
+            of_node[:, :g] += (early * of_tilt).sum(axis=-1)
+            of_active = (near[:, :g, None] * of_tilt).sum(axis=1) - ((near * of_node)[:, None] @ apart)[:, 0]
+            return weight @ self.linear.T + of_active @ turn, weight @ self.left.T
+
+        return value, pulled
 
 
 def _directions(moved: np.ndarray, detector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

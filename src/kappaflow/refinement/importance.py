@@ -79,7 +79,10 @@ class Exact:
             self.f = np.array([c.point(row).f for row in rows])
 
     def judge(self, drawn: Completed, ln_drawn: np.ndarray, rng: np.random.Generator) -> Judged:
-        """Weigh draws of `Nested.draw`; give each a structure from its distribution given all else."""
+        """Weigh draws whose ln density was `ln_drawn` (b,), but for what was completed; give each a structure.
+
+        That is drawn from its distribution given all else.
+        """
         c, z = self.joint.coordinates, drawn.z
         flux = self.joint.fluxes([c.point(row) for row in z])
         per_node = np.stack([self._per_node(*row) for row in zip(flux, drawn.gains, strict=True)])

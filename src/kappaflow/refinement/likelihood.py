@@ -17,9 +17,11 @@ import numpy as np
 
 from kappaflow.instrument import on_nrs2
 from kappaflow.observe.spectrum import Spectrum
+from kappaflow.refinement.column import ListedColumn
 from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
 
 __all__ = [
+    "Column",
     "Expansion",
     "Joint",
     "ListedModel",
@@ -35,8 +37,38 @@ LEAST = 8  # spectra computed at once
 TOGETHER = 4  # spectra whose derivatives are: they share one reading of the opacity table
 
 
+class Column(Protocol):
+    """Numbers through which parameters act on a spectrum: bent functions of these, cheap (`column.py`)."""
+
+    @property
+    def inside(self) -> np.ndarray:
+        """Which coefficients (K,) they depend on."""
+        ...
+
+    def values(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
+        """Return the numbers (b, values)."""
+        ...
+
+    def pulled(self, theta: np.ndarray, field: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients (b, D) and (b, K) of the sum of `weight` (b, values) times the numbers."""
+        ...
+
+    def jacobian(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the derivatives (b, D, values) and (b, K, values) of the numbers."""
+        ...
+
+    def response(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
+        """Return the derivatives (values, p) of the spectrum of `theta` (D,) and `field` (K,) by the numbers."""
+        ...
+
+
 class Predictor(Protocol):
     """Noise-free spectra on all pixels, and their derivatives."""
+
+    @property
+    def column(self) -> Column | None:
+        """What parameters act through, where that is known."""
+        ...
 
     def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
         """Spectra (b, p) of `theta` (b, D) and coefficients `field` (b, K)."""
@@ -53,6 +85,11 @@ class ListedModel:
 
     model: Any  # kappaflow.ForwardModel
     lists: tuple[int, ...]  # of each species
+
+    @property
+    def column(self) -> ListedColumn:
+        """Columns of its atmospheres."""
+        return ListedColumn(self.model, self.lists)
 
     def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
         """Spectra (b, p) [mJy at 10 pc]."""

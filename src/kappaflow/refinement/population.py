@@ -11,8 +11,8 @@ __all__ = ["Population", "efficiency", "log_normalization", "split_r_hat", "walk
 
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 WANTED = 0.8  # share of trajectories that are accepted, to which the step is tuned
-REACH = (0.9, 2.2)  # of a trajectory, in standard deviations: a quarter of a turn, 1.57, forgets where it began
-LONGEST = 16  # steps of one
+REACH = (1.0, 3.0)  # of a trajectory, in standard deviations: a quarter of a turn, 1.57, forgets where it began
+LONGEST = 24  # steps of one
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +71,18 @@ def _walk(
     return Population(at, root, step, accepted), path, values
 
 
-def log_normalization(density: Density, draws: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> float:
+def log_normalization(
+    density: Density, draws: np.ndarray, values: np.ndarray, rng: np.random.Generator, *, about: np.ndarray
+) -> float:
     """Ln of the integral of a density of which `draws` (n, k) with ln density `values` (n,) are given.
 
-    Bridge sampling (Meng & Wong 1996) against the normal density with the first half's moments.
+    Bridge sampling (Meng & Wong 1996) against a normal density with the first half's mean and covariance, the latter
+    mixed with that of the root `about` (k, k): few draws leave directions out.
     """
     half = len(draws) // 2
-    mean, root = draws[:half].mean(axis=0), np.linalg.cholesky(np.cov(draws[:half].T))
+    share = half / (half + 3 * draws.shape[1])
+    covariance = share * np.cov(draws[:half].T) + (1 - share) * about @ about.T
+    mean, root = draws[:half].mean(axis=0), np.linalg.cholesky(covariance)
     normal = rng.standard_normal((len(draws) - half, draws.shape[1]))
     ln_root = np.log(np.diag(root)).sum() + 0.5 * draws.shape[1] * np.log(2 * np.pi)
     own = np.linalg.solve(root, (draws[half:] - mean).T).T

@@ -30,6 +30,7 @@ class FitSettings:
     screened: int = 64  # draws among which they are chosen
     kept: int = 2  # starts that go on, with every combination of line lists
     steps: tuple[int, int, int] = (6, 10, 50)  # per easing, with every combination, and of the best at most
+    tolerance: float = 0.02  # nats that the last step may still gain
     seed: int = 0
 
 

@@ -1,23 +1,25 @@
 """Exact draws about one mode: an emulator learns from exact spectra, chains walk on it, exact weights judge them.
 
-Round by round: chains walk on the emulator; coefficients, gains and sigma_cal are drawn for some of their places; the
-forward model says what these are worth; some of them, with derivatives, teach the emulator. When enough of the weight
-is shared the last walk is weighed, and the weights make its draws exact, whatever the emulator misses.
+Round by round: chains walk on the emulator; radius, gains and sigma_cal are drawn for some of their places; the forward
+model says what these are worth; some of them, with derivatives, teach the emulator. When enough of the weight is
+shared the last walk is weighed, and the weights make its draws exact, whatever the emulator misses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from kappaflow.refinement.emulated import EmulatedDensity, Fence
 from kappaflow.refinement.emulator import Design, Emulator, design
 from kappaflow.refinement.importance import Exact, Judged, Weights, smoothed
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.nested import Fence, Nested
 from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
+from kappaflow.refinement.warp import Warp
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "learn", "sample"]
 
@@ -34,16 +36,17 @@ LOST = 0.25  # share of such draws from which a chain is
 class Effort:
     """How much is spent per mode."""
 
-    chains: int = 24
+    chains: int = 32
     first: int = 16  # points of the first design
-    rounds: tuple[int, int] = (2, 5)  # of learning, at least and at most
-    tuned: int = 15  # trajectories of every round that tune the step
-    walked: int = 15  # and that are weighed
+    rounds: tuple[int, int] = (1, 6)  # of learning, at least and at most
+    tuned: int = 20  # trajectories of every round that tune the step
+    walked: int = 20  # and that are weighed
     weighed: int = 64  # draws per round: as many spectra as are computed together
-    taught: int = 24  # of them, with derivatives
-    enough: float = 0.3  # share of effective draws that ends the learning
-    last: int = 48  # trajectories of the last walk, all of whose places are draws
-    final: int = 768  # draws that are weighed at the end
+    taught: int = 16  # of them, with derivatives
+    enough: float = 0.25  # share of effective draws that ends the learning
+    last: int = 64  # trajectories of the last walk, all of whose places are draws
+    walks: int = 3  # such walks at most, where chains have not mixed
+    final: int = 384  # draws that are weighed at the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,7 @@ class Sampled:
     weights: Weights
     log_evidence: float
     r_hat: float  # of the last walk
-    ess: float  # of the weights, times the share of independent draws in the walk
+    ess: float  # of the weights, as far as the draws are independent
     rounds: int = 0  # of learning
 
     @property
@@ -63,16 +66,21 @@ class Sampled:
         return self.weights.pareto_k
 
     @property
+    def learned(self) -> bool:
+        """Whether the emulator is good enough: another round of learning is not called for."""
+        return self.pareto_k < LIMITS["pareto_k"] and self.weights.ess > LIMITS["ess"]
+
+    @property
     def sound(self) -> bool:
-        """Whether another round of learning is not called for."""
-        return self.pareto_k < LIMITS["pareto_k"] and self.r_hat < LIMITS["r_hat"] and self.ess > LIMITS["ess"]
+        """Whether these are draws of the posterior."""
+        return self.learned and self.r_hat < LIMITS["r_hat"] and self.ess > LIMITS["ess"]
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
     """An emulator that knows its posterior well enough for a last walk, or as well as it will, and where chains are."""
 
-    density: Nested
+    density: EmulatedDensity
     exact: Exact
     chains: Population
     made: Design
@@ -105,13 +113,15 @@ def learn(
 ) -> Learned:
     """Teach an emulator about the mode, see `sample`, until enough of the weight is shared."""
     outer, exact = Outer(joint), Exact(joint, z, covariance)
-    root = np.linalg.cholesky(covariance)
-    begin = z + NEAR * rng.standard_normal((effort.first - 1, z.size)) @ root.T
-    made = design(joint, np.concatenate([z[None], begin]))
-    root = np.linalg.cholesky(outer.covariance(z, covariance)[: outer.size, : outer.size])
-    start = outer.of(z[None]) + NEAR * rng.standard_normal((effort.chains, outer.size)) @ root.T
-    emulator = Emulator(joint, made, covariance, joint.coordinates.point(z).f)
-    density = Nested(joint, emulator, z, covariance, _fence(outer.of(z[None]), root))
+    made = design(joint, z[None])
+    warp = Warp(joint, z, made.flux[0], made.slopes[0])
+    begin = z + NEAR * rng.standard_normal((effort.first - 1, z.size)) @ np.linalg.cholesky(covariance).T
+    begin[:, outer.inputs] = warp.plain(begin[:, outer.inputs])
+    made = made.joined(design(joint, begin))
+    root = np.linalg.cholesky(outer.covariance(z, covariance))
+    emulator = Emulator(warp, made, covariance)
+    density = EmulatedDensity(joint, emulator, z, covariance, _fence(outer.of(z[None]), root))
+    start = density.of(z[None]) + NEAR * rng.standard_normal((effort.chains, len(root))) @ root.T
     learned = Learned(density, exact, Population(start, root), made, -np.inf, 0)
     while True:
         learned, judged, enough = _round(learned, effort, rng)
@@ -124,13 +134,20 @@ def learn(
 def finish(
     learned: Learned, rng: np.random.Generator, *, effort: Effort, advance: Callable[[], None] = lambda: None
 ) -> Sampled:
-    """Walk, weigh and normalize; where that is not sound, learn from it and try again."""
+    """Walk, weigh and normalize; where the chains have not mixed walk on, where the emulator is wrong teach it."""
+    walks: list[_Walk] = []
     while True:
-        found, judged = _last(learned.density, learned.exact, learned.chains, effort, rng)
-        if found.sound or learned.rounds >= effort.rounds[1]:
+        walks.append(_last(learned, effort, rng))
+        found = _weighed(learned, walks, rng)
+        spent = len(walks) >= effort.walks if found.learned else learned.rounds >= effort.rounds[1]
+        if found.sound or spent:
             return replace(found, rounds=learned.rounds)
-        learned, _, _ = _round(_taught(learned, judged, effort, rng), effort, rng)
         advance()
+        if found.learned:
+            learned = replace(learned, chains=walks[-1].chains)
+        else:
+            learned, _, _ = _round(_taught(learned, walks[-1].judged, effort, rng), effort, rng)
+            walks = []
 
 
 def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[Learned, Judged, bool]:
@@ -140,11 +157,12 @@ def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[
     chains, path, values = walk(density, chains, effort.walked, rng)
     flat = path.reshape(-1, path.shape[2])
     order = rng.permutation(len(flat))
-    w = flat[order[: effort.weighed]]
-    judged = exact.judge(*density.draw(w, rng), rng)
+    v, ln_drawn = flat[order[: effort.weighed]], values.ravel()[order[: effort.weighed]]
+    judged = exact.judge(density.complete(v, rng), ln_drawn, rng)
     weights = smoothed(judged.ln_weight)
-    evidence = log_normalization(density, flat[order], values.ravel()[order], rng) + weights.ln_mean
-    chains = _restarted(chains, flat, w, judged.ln_weight, rng)
+    evidence = log_normalization(density, flat[order], values.ravel()[order], rng, about=chains.root)
+    evidence += weights.ln_mean
+    chains = _restarted(chains, flat, v, judged.ln_weight, rng)
     rounds = learned.rounds + 1
     enough = rounds >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed
     return replace(learned, chains=chains, log_evidence=evidence, rounds=rounds), judged, enough
@@ -154,9 +172,9 @@ def _taught(learned: Learned, judged: Judged, effort: Effort, rng: np.random.Gen
     """Let the emulator learn from draws that were judged, and the fence enclose them."""
     joint, old = learned.exact.joint, learned.density
     made = learned.made.joined(_lessons(joint, judged, effort.taught, rng))
-    emulator = Emulator(joint, made, old.covariance, joint.coordinates.point(old.mode).f)
+    emulator = Emulator(old.emulator.warp, made, old.covariance)
     seen = old.outer.of(judged.z[judged.ln_weight > judged.ln_weight.max() - SEEN])
-    density = Nested(joint, emulator, old.mode, old.covariance, _fence(seen, learned.chains.root))
+    density = EmulatedDensity(joint, emulator, old.mode, old.covariance, _fence(seen, learned.chains.root))
     return replace(learned, density=density, made=made)
 
 
@@ -177,49 +195,71 @@ def _lessons(joint: Joint, judged: Judged, taught: int, rng: np.random.Generator
 
 
 def _fence(seen: np.ndarray, root: np.ndarray) -> Fence:
-    """Enclose `seen` (n, k), and where a normal density of covariance root root' has its draws."""
-    centre, back = seen.mean(axis=0), np.linalg.inv(root)
-    far = np.linalg.norm((seen - centre) @ back.T, axis=1).max(initial=np.sqrt(len(root)))
+    """Enclose `seen` (n, k), and where a normal density of covariance root root' has its first k coordinates."""
+    k = seen.shape[1]
+    centre, back = seen.mean(axis=0), np.linalg.inv(root[:k, :k])  # a triangle's corner is that of its marginal
+    far = np.linalg.norm((seen - centre) @ back.T, axis=1).max(initial=np.sqrt(k))
     return Fence(centre, back, float(far) + 2.0)
 
 
 def _restarted(
-    chains: Population, flat: np.ndarray, w: np.ndarray, ln_weight: np.ndarray, rng: np.random.Generator
+    chains: Population, flat: np.ndarray, v: np.ndarray, ln_weight: np.ndarray, rng: np.random.Generator
 ) -> Population:
     """Let chains go on from where the exact weight is, with the metric of where they were, the lost ones apart."""
     kept = ln_weight > ln_weight.max() - SEEN
     chance = np.where(kept, _flattened(ln_weight), 0.0)
-    at = w[rng.choice(len(w), len(chains.at), p=chance / chance.sum())]
-    covariance = np.cov(w[kept].T) if kept.sum() > 3 * w.shape[1] else np.cov(flat.T)
+    at = v[rng.choice(len(v), len(chains.at), p=chance / chance.sum())]
+    covariance = np.cov(v[kept].T) if kept.sum() > 3 * v.shape[1] else np.cov(flat.T)
     old = chains.root @ chains.root.T
     return replace(chains.with_covariance(0.5 * covariance + 0.5 * old), at=at)
 
 
-def _last(
-    density: Nested, exact: Exact, chains: Population, effort: Effort, rng: np.random.Generator
-) -> tuple[Sampled, Judged]:
-    """Walk once more, weigh, and normalize."""
-    chains, path, _ = walk(density, chains, effort.tuned, rng, tune=True)
+class _Walk(NamedTuple):
+    """A last walk: its path (n, chains, k), ln density along it, draws of it, judged, and where it would go on."""
+
+    path: np.ndarray
+    values: np.ndarray  # (n, chains)
+    judged: Judged
+    chain: np.ndarray  # (draws,), of which chain
+    chains: Population
+
+
+def _last(learned: Learned, effort: Effort, rng: np.random.Generator) -> _Walk:
+    """Walk once more and judge draws of the path."""
+    density, exact = learned.density, learned.exact
+    chains, path, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.last, rng)
     places = rng.permutation(values.size)[: effort.final]
     flat = path.reshape(-1, path.shape[2])
     parts = [
-        exact.judge(*density.draw(flat[places[i : i + effort.weighed]], rng), rng)
-        for i in range(0, len(places), effort.weighed)
+        exact.judge(density.complete(flat[some], rng), values.ravel()[some], rng)
+        for some in np.split(places, range(effort.weighed, len(places), effort.weighed))
     ]
     judged = Judged.joined(parts)
-    there = _not_lost(judged.ln_weight, places % values.shape[1], values.shape[1])
-    kept = np.flatnonzero(there[places % values.shape[1]])
+    chains = _restarted(chains, flat, flat[places], judged.ln_weight, rng)
+    return _Walk(path, values, judged, places % values.shape[1], chains)
+
+
+def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> Sampled:
+    """Weigh the draws of all walks on one emulator together, as of so many chains more, and normalize."""
+    count = walks[0].values.shape[1]
+    path, values = (np.concatenate([getattr(w, name) for w in walks], axis=1) for name in ("path", "values"))
+    judged = Judged.joined([w.judged for w in walks])
+    chain = np.concatenate([w.chain + i * count for i, w in enumerate(walks)])
+    there = _not_lost(judged.ln_weight, chain, values.shape[1])
+    kept = np.flatnonzero(there[chain])
     weights = smoothed(judged.ln_weight[kept])
     path, values = path[:, there], values[:, there]
-    order = rng.permutation(values.size)
-    flat = path.reshape(-1, path.shape[2])
-    evidence = log_normalization(density, flat[order], values.ravel()[order], rng) + weights.ln_mean
-    constants = 0.5 * np.log(2 * np.pi) * (density.outer.smooth.size + exact.joint.data.flux.size)
+    density, root = learned.density, walks[-1].chains.root
+    # Chain after chain: halves of the draws must know nothing of each other.
+    flat = np.moveaxis(path, 1, 0).reshape(-1, path.shape[2])
+    evidence = log_normalization(density, flat, values.T.ravel(), rng, about=root) + weights.ln_mean
+    constants = 0.5 * np.log(2 * np.pi) * (density.outer.inputs.size + learned.exact.joint.data.flux.size)
     # With most chains lost nobody knows where the posterior is.
     r_hat = split_r_hat(path) if 2 * there.sum() > there.size else np.inf
-    ess = weights.ess * efficiency(path)
-    return Sampled(judged.z[kept], weights, evidence - constants, r_hat, ess), judged
+    # Draws are a few of the path's: of those there are values.size * efficiency that are independent.
+    ess = weights.ess / (1 + kept.size / (values.size * efficiency(path)))
+    return Sampled(judged.z[kept], weights, evidence - constants, r_hat, ess)
 
 
 def _not_lost(ln_weight: np.ndarray, chain: np.ndarray, chains: int) -> np.ndarray:
@@ -230,4 +270,4 @@ def _not_lost(ln_weight: np.ndarray, chain: np.ndarray, chains: int) -> np.ndarr
     worthless = ln_weight < ln_weight.max() - SEEN
     drawn = np.bincount(chain, minlength=chains)
     lost = np.bincount(chain, worthless, minlength=chains) > LOST * np.maximum(drawn, 1)
-    return ~lost
+    return ~lost if not lost.all() else lost
