@@ -109,7 +109,7 @@ def equilibrium(
     `T` [K] at the table's layers, `co` the elemental C/O, `mh` = [M/H] in dex. Outside the table the nearest edge is
     used. Helium is inert, so the mean weight follows from its mixing ratio and the elemental mass per helium.
     """
-    n_co, n_mh, n_layer, n_t, _ = table.coefficients.shape
+    n_co, n_mh, n_layer, n_t, n_species = table.coefficients.shape
     j, mh_weights = _taps(mh, table.mh_grid, n_mh)
     k, t_weights = _taps(jnp.log(T + T_OFFSET), table.x_grid, n_t)
     inside = jnp.clip(co, table.co[0], table.co[-1])
