@@ -73,6 +73,6 @@ if __name__ == "__main__":
     worked = after.children_user + after.children_system - before.children_user - before.children_system
     load = os.getloadavg()[1] if hasattr(os, "getloadavg") else float("nan")
     print(
-        f"{asked.n} spectra: {took:.0f} s wall, {worked:.0f} s of processor time ({worked / asked.n:.1f} s an object), "
+        f"{asked.n} spectra: {took:.0f} s wall, {worked:.0f} s of processor time ({worked / asked.n:.1f} per object), "
         f"exit code {done.returncode}; load of the machine over five minutes {load:.1f} on {os.cpu_count()} cores"
     )

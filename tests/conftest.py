@@ -1,8 +1,21 @@
 """Fixtures that several files share; what is no fixture lies in `helpers`."""
 
+import os
 import sys
 
 import pytest
+
+
+def pytest_configure(config):
+    """Before torch and JAX are imported here, in xdist's workers and in the processes that tests start.
+
+    One thread each: there is a worker per core, and threads that wait for one another spin. A program that one process
+    compiled is read by the others; `pytest --cache-clear` forgets them all.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if hasattr(config, "cache"):  # else -p no:cacheprovider
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("compiled")))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 
 @pytest.fixture
@@ -34,6 +47,19 @@ def toy_shards():
         return directory
 
     return make
+
+
+@pytest.fixture
+def empty_figures(monkeypatch):
+    """Figures are files with nothing in them: half the time of a retrieval, for tests that look at no figure."""
+
+    def save(figure, path):
+        paths = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "pdf"))
+        for one in paths:
+            one.write_bytes(b"")
+        return paths
+
+    monkeypatch.setattr("kappaflow.plots.save_figure", save)
 
 
 @pytest.fixture(scope="module")

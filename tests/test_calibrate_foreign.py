@@ -163,15 +163,24 @@ def test_what_is_wrong_in_a_foreign_file_is_one_line(tmp_path, toy):
         assert "\n" not in str(caught.value)
 
 
-def test_strict_is_the_exit_code_and_the_page_says_the_same(tmp_path, toy, command):
+def bad_draws(tmp_path, toy):
+    """The words that judge an exact posterior and one too narrow, of a name that is HTML."""
     posterior, truth = arviz_groups(toy)
     write_nc(tmp_path / "exact.nc", posterior=posterior, truth=truth)
     spoiled = boxed(N, S, [0.05, 0.2], seed=1, stretch=0.4)
     np.savez(tmp_path / "<b>narrow.npz", truth=spoiled.truth, draws=spoiled.draws, names=["a", "b"])
-    words = ["--draws", tmp_path / "exact.nc", "--out", tmp_path / "good", *QUICK]
-    assert command("calibrate", *words, "--strict")[0] == 0
-    bad = ["--draws", tmp_path / "exact.nc", "--draws", tmp_path / "<b>narrow.npz", "--out", tmp_path / "bad", *QUICK]
+    return ["--draws", tmp_path / "exact.nc", "--draws", tmp_path / "<b>narrow.npz", "--out", tmp_path / "bad", *QUICK]
+
+
+@pytest.mark.usefixtures("empty_figures")
+def test_without_strict_or_with_good_draws_the_exit_code_is_zero(tmp_path, toy, command):
+    bad = bad_draws(tmp_path, toy)
     assert command("calibrate", *bad)[0] == 0
+    assert command("calibrate", *bad[:2], "--out", tmp_path / "good", *QUICK, "--strict")[0] == 0
+
+
+def test_strict_is_the_exit_code_and_the_page_says_the_same(tmp_path, toy, command):
+    bad = bad_draws(tmp_path, toy)
     code, out, _ = command("calibrate", *bad, "--strict", "--json")
     assert code == 1
     assert json.loads(out)["methods"]["<b>narrow"]["calibrated"] is False

@@ -11,7 +11,6 @@ from retrieval_toy import observed, posteriors, write_text
 
 from kappaflow.observe.targets import named_targets
 from kappaflow.plots.catalogue_figures import Placed, metallicity_against_ratio, ratio_against_snr, spread
-from kappaflow.report.catalogue_files import INLINED
 from kappaflow.retrieval.parallel import CatalogueRun, Finished, retrieve_many
 from kappaflow.retrieval.result import Failed, RetrievalSettings
 from kappaflow.retrieval.retriever import Retriever
@@ -28,7 +27,7 @@ def loader(networks):
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch, empty_figures):
     _without_models(monkeypatch)
 
 
@@ -101,10 +100,13 @@ def _plain(networks):
 
 @pytest.fixture(scope="module")
 def catalogue(networks, tmp_path_factory):
-    n, tmp_path = INLINED + 2, tmp_path_factory.mktemp("catalogue")
-    targets = named_targets([[path] for path in files(tmp_path, n)], None)
+    """Two objects more than stand in one page; that they are five is not needed here, and each takes seconds."""
+    inlined, tmp_path = 2, tmp_path_factory.mktemp("catalogue")
+    targets = named_targets([[path] for path in files(tmp_path, inlined + 2)], None)
     with pytest.MonkeyPatch.context() as patch:
         _without_models(patch)
+        for module in ("files", "catalogue_files"):
+            patch.setattr(f"kappaflow.report.{module}.INLINED", inlined)
         outcomes, page = retrieve_many(loader(networks), targets, tmp_path / "out", CatalogueRun(), {})
     return tmp_path / "out", outcomes, page.read_text(encoding="utf-8")
 

@@ -237,7 +237,31 @@ def test_the_packaged_table_is_within_a_tenth_of_a_dex_of_live_fastchem():
     assert np.quantile(errors, 0.95) < 0.02
 
 
+def assert_same_numbers(steps, packaged):
+    """The stored integers; a number between two of them may be rounded the other way on another processor."""
+    apart = np.abs(steps.astype(int) - packaged)
+    assert apart.max() <= 1
+    assert np.mean(apart > 0) < 1e-4
+
+
+def test_a_composition_of_the_packaged_table_is_solved_again_to_the_same_numbers():
+    pytest.importorskip("pyfastchem", reason="the `build` extra is not installed")
+    table, (T, P) = load_chemistry(), build.FULL.points()
+    c, m = 5, 1
+    solved = fastchem.Solver(fastchem.find_data(), table.co[c], table.mh[m]).log_vmr(T, P)
+    assert_same_numbers(quantized(solved).reshape(table.steps[c, m].shape), table.steps[c, m])
+
+
 @pytest.mark.slow
-def test_the_packaged_table_is_made_again_bit_for_bit(tmp_path):
+def test_the_packaged_table_is_made_again(tmp_path):
+    """To the last stored integer, not to the last bit of the file.
+
+    The temperature nodes are exponentials, and NumPy's differ in the last bit between processors: two of 54 did where
+    the digest did. Slow: 300 compositions; one of them is solved above.
+    """
     build.build_chemistry(tmp_path / "chemistry.h5")
-    assert (tmp_path / "chemistry.h5").read_bytes() == PACKAGED.read_bytes()
+    made, packaged = load_chemistry(tmp_path / "chemistry.h5"), load_chemistry()
+    for nodes in ("co", "mh", "log_pressure", "temperature", "mass", "he"):
+        np.testing.assert_allclose(getattr(made, nodes), getattr(packaged, nodes), rtol=1e-14, atol=0)
+    assert made.meta == packaged.meta
+    assert_same_numbers(made.steps, packaged.steps)

@@ -72,8 +72,8 @@ def test_the_network_records_table_lists_and_measured_spread(folder):
     assert chosen == {(h, c) for h in ("base", "mine") for c in ("base", "alternative")}
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_it_is_judged_on_spectra_of_the_same_table_and_on_no_other(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("kappaflow.plots.save_figure", lambda *_: None)  # drawn in other tests
     monkeypatch.setattr("kappaflow.report.verdict_page.write_verdict_page", lambda *_: None)
     judge = ["calibrate", "--model", folder / "network", "--samples", "60", "--bootstraps", "100", "--references", "5"]
     kappaflow(*judge, "--data", folder / "test", "--out", tmp_path / "verdict")
@@ -89,6 +89,7 @@ def test_it_is_judged_on_spectra_of_the_same_table_and_on_no_other(folder, tmp_p
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_retrieval_uses_the_table_given_and_refuses_another_or_none(folder, tmp_path):
     with example_path() as example:
         command = [

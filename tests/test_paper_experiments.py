@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 from folders import ROOT
@@ -14,6 +16,7 @@ from kappaflow.experiments.item import items
 from kappaflow.experiments.results_page import item_page, read_contents, results_page
 
 DOCS = ROOT / "docs"
+LOST = ("perturbed, test", "small control 0", "small marginalized 0")
 
 
 def words(out, *more):
@@ -97,19 +100,31 @@ def test_a_second_run_makes_and_computes_nothing_and_a_lost_figure_comes_back(ou
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_numbers(out, tmp_path):
+    """From what the whole run left, without the test set, the networks of few spectra and every draw."""
     folder = tmp_path / out.name  # of the same name: the command is part of the JSON
-    for finished in (2, 6):  # markers to wait for before the kill
-        process = subprocess.Popen(words(folder, "scaling"), stdout=subprocess.DEVNULL, start_new_session=True)
+    shutil.copytree(out / "cache", folder / "cache")
+    for marker in (folder / "cache").glob("*.json"):
+        told = json.loads(marker.read_text(encoding="utf-8"))
+        if told.get("kind") == "draws" or told.get("name") in LOST:
+            marker.unlink()
+            shutil.rmtree(marker.with_suffix("")) if told["name"] in LOST else marker.with_suffix(".npz").unlink()
+    left = len(list((folder / "cache").glob("*.json")))
+    command = words(folder, "scaling", "--workers", "1")
+    for finished in (1, 3):  # markers to wait for before the kill
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         end = time.monotonic() + 300
-        while len(list((folder / "cache").glob("*.json"))) < finished and process.poll() is None:
+        while len(list((folder / "cache").glob("*.json"))) < left + finished and process.poll() is None:
             assert time.monotonic() < end
             time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)  # the parent alone: its workers have to notice
+        process.send_signal(signal.SIGKILL)  # the parent alone: its worker has to notice
         process.wait()
         assert not (folder / "scaling.json").exists()
         _wait_for_the_end_of(process.pid)
-    done = subprocess.run(words(folder, "scaling", "--json"), capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)["made"]
+    assert made["data"] == 0
+    assert 0 < made["network"] + made["draws"] < 6
     for name in ("scaling.json", "scaling.md", "scaling.png"):
         assert (folder / name).read_bytes() == (out / name).read_bytes()
 
@@ -126,7 +141,26 @@ def _wait_for_the_end_of(session):
     raise AssertionError("workers outlived their parent")
 
 
-def test_a_plan_names_every_step_and_how_long_it_takes(command, tmp_path):
+class Here:
+    """A worker in this process: the others are started by the whole paper, above."""
+
+    count = 1
+
+    def __init__(self):
+        self.tasks = []
+
+    def submit(self, task):
+        self.tasks.append(task)
+        return len(self.tasks)
+
+    def events(self):
+        yield len(self.tasks), "done", self.tasks[-1](lambda share: None)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_plan_names_every_step_and_how_long_it_takes(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("kappaflow.experiments.rates.LONG", 0.3)
+    monkeypatch.setattr("kappaflow.experiments.reproduce.chosen_workers", lambda *_: nullcontext(Here()))
     code, told, _ = command("paper", "scaling", "--preset", "tiny", "--out", tmp_path / "plan", "--plan", "--json")
     plan = json.loads(told)
     assert code == 0

@@ -20,6 +20,7 @@ def bytes_of(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_second_run_adds_to_the_report_and_a_failed_one_leaves_everything(run, tmp_path):
     out = tmp_path / "out"
     a, b = (write_text(tmp_path / f"{name}.txt", observed(seed=seed)[1]) for name, seed in (("a", 1), ("b", 2)))
@@ -47,6 +48,7 @@ def test_a_second_run_adds_to_the_report_and_a_failed_one_leaves_everything(run,
     assert rows["b"]["error"] == ""
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_how_each_was_made_stands_with_each_where_it_differs(run, tmp_path, monkeypatch):
     for name in ("a", "b"):
         path = write_text(tmp_path / f"{name}.txt", observed(seed=ord(name))[1])

@@ -121,6 +121,7 @@ def test_distances_are_checked_alike_wherever_they_come_from():
             as_distance(wrong)
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_each_object_gets_its_own_distance_and_the_report_says_so(run, tmp_path):
     for i in range(2):
         write_text(tmp_path / f"o{i}.txt", observed(seed=20 + i)[1])

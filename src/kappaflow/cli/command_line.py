@@ -9,14 +9,28 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from kappaflow.errors import UserError
 
-__all__ = ["CheckedCommand", "CommandLine", "need_extra", "one_line", "refuse_unwritable"]
+__all__ = [
+    "AsOne",
+    "CheckedCommand",
+    "CommandLine",
+    "FluxUnit",
+    "WavelengthUnit",
+    "need_extra",
+    "one_line",
+    "refuse_unwritable",
+]
+
+# Options of every command that reads telescope files.
+AsOne = Annotated[bool, typer.Option("--merge", help="All FILEs are one object (NRS1 and NRS2, dithers).")]
+WavelengthUnit = Annotated[str | None, typer.Option(help="um, nm, Angstrom, cm-1: where the file is silent.")]
+FluxUnit = Annotated[str | None, typer.Option(help="mJy, erg/s/cm2/um, W/m2/um...: where the file is silent.")]
 
 # Module -> the extra of pyproject.toml that brings it; torch's TensorBoard writer and dev tools are of `dev`.
 EXTRAS = {

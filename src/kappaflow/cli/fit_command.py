@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import AsOne, FluxUnit, WavelengthUnit
 from kappaflow.errors import UserError
 
 __all__ = ["parsed_lists", "register"]
@@ -59,13 +60,9 @@ def fit(
     structure: Annotated[bool, typer.Option(help="Fit the structure f.")] = True,
     starts: Annotated[int, typer.Option(min=1, max=64, help="Draws of the networks to start from.")] = 8,
     seed: Annotated[int, typer.Option(help="Of the starts.")] = 0,
-    merge: Annotated[bool, typer.Option("--merge", help="All FILEs are one object (NRS1 and NRS2, dithers).")] = False,
-    wavelength_unit: Annotated[
-        str | None, typer.Option(help="um, nm, Angstrom, cm-1: where the file is silent.")
-    ] = None,
-    flux_unit: Annotated[
-        str | None, typer.Option(help="mJy, erg/s/cm2/um, W/m2/um...: where the file is silent.")
-    ] = None,
+    merge: AsOne = False,
+    wavelength_unit: WavelengthUnit = None,
+    flux_unit: FluxUnit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Fit (see `HELP`)."""

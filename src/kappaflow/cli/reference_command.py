@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import FluxUnit, WavelengthUnit
 from kappaflow.errors import UserError
 
 __all__ = ["register"]
@@ -65,12 +66,8 @@ def reference(
     depth: Annotated[int, typer.Option(min=1, max=12, help="At most 2^depth - 1 forces per draw.")] = 8,
     starts: Annotated[int, typer.Option(min=1, max=64, help="Starts of the fit before the chains.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Of starts, chains and, with --data, noise.")] = 0,
-    wavelength_unit: Annotated[
-        str | None, typer.Option(help="um, nm, Angstrom, cm-1: where the file is silent.")
-    ] = None,
-    flux_unit: Annotated[
-        str | None, typer.Option(help="mJy, erg/s/cm2/um, W/m2/um...: where the file is silent.")
-    ] = None,
+    wavelength_unit: WavelengthUnit = None,
+    flux_unit: FluxUnit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Run the chains (see `HELP`)."""

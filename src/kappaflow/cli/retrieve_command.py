@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import AsOne, FluxUnit, WavelengthUnit
 from kappaflow.errors import UserError
 from kappaflow.parameters import DRAWS
 
@@ -111,7 +112,7 @@ def retrieve(
     targets: Annotated[
         Path | None, typer.Option(help="CSV or ECSV: file, name, distance, distance_error, offset of each object.")
     ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="All FILEs are one object (NRS1 and NRS2, dithers).")] = False,
+    merge: AsOne = False,
     amortized: Annotated[
         bool, typer.Option("--amortized", help="The networks alone: seconds, and wider than the data allow.")
     ] = False,
@@ -120,12 +121,8 @@ def retrieve(
         float, typer.Option(min=0, help="Size of line-list errors: 0 none, 1 as packaged. Networks with a dial.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    wavelength_unit: Annotated[
-        str | None, typer.Option(help="um, nm, Angstrom, cm-1: where the file is silent.")
-    ] = None,
-    flux_unit: Annotated[
-        str | None, typer.Option(help="mJy, erg/s/cm2/um, W/m2/um...: where the file is silent.")
-    ] = None,
+    wavelength_unit: WavelengthUnit = None,
+    flux_unit: FluxUnit = None,
     medium: Annotated[str | None, typer.Option(help="Of the wavelengths: vacuum or air.")] = None,
     columns: Annotated[str | None, typer.Option(help="WAVELENGTH,FLUX,ERROR: names or numbers from 1.")] = None,
     source: Annotated[str | None, typer.Option(help="Slit or source, where a file holds several; or all.")] = None,

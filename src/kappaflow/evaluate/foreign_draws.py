@@ -261,7 +261,7 @@ def _number(path: Path) -> Callable[[int, str], float]:
 def _agree(path: Path, line: int, known: dict[str, float], key: str, value: float) -> None:
     if known.setdefault(key, value) != value:
         raise UserError(
-            f"{path}: line {line}: truth of {key} is {value:g}, above {known[key]:g}; expected one an object"
+            f"{path}: line {line}: truth of {key} is {value:g}, above {known[key]:g}; expected one per object"
         )
 
 

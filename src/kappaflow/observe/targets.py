@@ -15,9 +15,9 @@ from kappaflow.observe.distances import Distance, as_distance
 from kappaflow.observe.text import read_words
 from kappaflow.observe.units import parse_unit
 
-__all__ = ["COLUMNS", "Target", "name_objects", "named_targets", "read_targets"]
+__all__ = ["TARGET_COLUMNS", "Target", "name_objects", "named_targets", "read_targets"]
 
-COLUMNS = ("file", "name", "distance", "distance_error", "offset")
+TARGET_COLUMNS = ("file", "name", "distance", "distance_error", "offset")
 _BETWEEN = " + "  # between the files of one object, in one cell
 _UNSAFE = re.compile(r'[\\/:*?"<>|\x00-\x1f\x7f]')  # in the name of a folder, on any system
 _LARGEST = 10_000_000  # bytes: some 100,000 objects
@@ -69,13 +69,13 @@ def named_targets(groups: Sequence[Sequence[Path]], distance: Distance | None = 
     if distance is not None and len(groups) > 1:
         raise UserError(
             f"--distance {distance.pc:g}: given for {len(groups)} objects; give each its own with --targets FILE "
-            f"(columns {', '.join(COLUMNS)}), or --merge if they are one object"
+            f"(columns {', '.join(TARGET_COLUMNS)}), or --merge if they are one object"
         )
     return [Target(name, tuple(files), distance) for name, files in name_objects(groups)]
 
 
 def read_targets(path: Path, files: Sequence[Path] = ()) -> tuple[list[Target], tuple[str, ...]]:
-    """Read a table of targets, CSV or ECSV, with any of the columns in `COLUMNS`.
+    """Read a table of targets, CSV or ECSV, with any of the columns in `TARGET_COLUMNS`.
 
     `file` is relative to the table; several files of one object are joined by " + ". Without that column the rows
     belong to `files`: by `name` (the file's name without its ending), else in order. Distances are in pc where the
@@ -90,11 +90,11 @@ def read_targets(path: Path, files: Sequence[Path] = ()) -> tuple[list[Target], 
     """
     where = path.name
     names, units, rows = _table(path)
-    known = {name.lower(): i for i, name in enumerate(names) if name.lower() in COLUMNS}
-    unused = tuple(name for name in names if name.lower() not in COLUMNS)
+    known = {name.lower(): i for i, name in enumerate(names) if name.lower() in TARGET_COLUMNS}
+    unused = tuple(name for name in names if name.lower() not in TARGET_COLUMNS)
     if not known:
         listed = ", ".join(repr(name[:24]) for name in names[:6])
-        raise UserError(f"{where}: columns {listed}; expected some of {', '.join(COLUMNS)}")
+        raise UserError(f"{where}: columns {listed}; expected some of {', '.join(TARGET_COLUMNS)}")
     if not rows:
         raise UserError(f"{where}: a header but no rows; expected a row per object")
     table = [(line, {key: words[i] for key, i in known.items()}) for line, words in rows]
@@ -126,7 +126,9 @@ def read_targets(path: Path, files: Sequence[Path] = ()) -> tuple[list[Target], 
 def _table(path: Path) -> tuple[list[str], dict[str, str], list[tuple[int, list[str]]]]:
     try:
         if not path.is_file():
-            raise UserError(f"--targets {path}: no such file; expected a table with columns {', '.join(COLUMNS)}")
+            raise UserError(
+                f"--targets {path}: no such file; expected a table with columns {', '.join(TARGET_COLUMNS)}"
+            )
         if path.stat().st_size > _LARGEST:
             raise UserError(f"--targets {path}: over {_LARGEST // 10**6} MB; expected a row per object")
         data = path.read_bytes()
@@ -135,7 +137,7 @@ def _table(path: Path) -> tuple[list[str], dict[str, str], list[tuple[int, list[
     names, units, rows = read_words(path.name, data)
     lowered = [name.lower() for name in names]
     if len(set(lowered)) < len(names):
-        raise UserError(f"{path.name}: two columns have one name; expected each of {', '.join(COLUMNS)} once")
+        raise UserError(f"{path.name}: two columns have one name; expected each of {', '.join(TARGET_COLUMNS)} once")
     return names, {name.lower(): unit for name, unit in units.items()}, rows
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from kappaflow.report.page import Figure, Table
 from kappaflow.retrieval.interior import BANDS, Interior
+from kappaflow.retrieval.quantiles import KEYS
 from kappaflow.retrieval.result import Retrieval
 from kappaflow.storage import written_whole
 
@@ -113,8 +114,7 @@ def derived_table(summary: Mapping[str, Any]) -> list[Table]:
     derived = summary.get("derived") or {}
     if not derived:
         return []
-    keys = ("q05", "q16", "q50", "q84", "q95")
-    rows = [[_named(name, row["unit"]), *(f"{row[key]:.4g}" for key in keys)] for name, row in derived.items()]
+    rows = [[_named(name, row["unit"]), *(f"{row[key]:.4g}" for key in KEYS)] for name, row in derived.items()]
     return [
         Table(["derived", "5 %", "16 %", "median", "84 %", "95 %"], rows, "Derived from the draws (how: see below).")
     ]

@@ -8,13 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from kappaflow.report.page import Figure, Section, Table
+from kappaflow.retrieval.quantiles import KEYS
 from kappaflow.retrieval.result import Failed, row_of
 from kappaflow.storage import written_whole
 
 __all__ = ["INLINED", "catalogue_row", "overview", "write_ecsv"]
 
 INLINED = 5  # objects whose parts stand in the report itself; beyond, each has a page of its own
-_KEYS = ("q05", "q16", "q50", "q84", "q95")
 _COLUMNS = ("C_O", "M_H", "log_g", "R", "T_eff", "mass")  # of the table in the report, where they are known
 
 
@@ -24,7 +24,7 @@ def catalogue_row(summary: Mapping[str, Any]) -> dict[str, Any]:
         return Failed(summary["name"], summary["error"]).row()
     row = row_of(summary)
     for name, values in {**summary["parameters"], **summary.get("derived", {})}.items():
-        row |= {f"{name}_{key}": values[key] for key in _KEYS}
+        row |= {f"{name}_{key}": values[key] for key in KEYS}
     row |= {
         f"check_{check['name'].replace(' ', '_').replace('-', '_')}": check["verdict"] for check in summary["trust"]
     }
@@ -39,7 +39,7 @@ def _units(summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for name, values in {**summary.get("parameters", {}), **summary.get("derived", {})}.items():
             unit = str({"R_Jup": "jupiterRad", "M_Jup": "jupiterMass"}.get(values["unit"], values["unit"]))
             unit = "" if unit.startswith("dex") else unit  # logarithms: said in the description
-            every |= {f"{name}_{key}": unit for key in _KEYS if unit}
+            every |= {f"{name}_{key}": unit for key in KEYS if unit}
     return every
 
 
@@ -55,7 +55,7 @@ def write_ecsv(summaries: Sequence[Mapping[str, Any]], path: Path) -> None:
         f"{name}_{key}": f"log10, {values['unit']}"
         for summary in summaries
         for name, values in {**summary.get("parameters", {}), **summary.get("derived", {})}.items()
-        for key in _KEYS
+        for key in KEYS
         if values["unit"].startswith("dex")
     }
     table = Rows()
@@ -120,4 +120,4 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 
 def _quantiles(summary: Mapping[str, Any], name: str) -> list[float]:
-    return [summary["parameters"][name][key] for key in _KEYS]
+    return [summary["parameters"][name][key] for key in KEYS]

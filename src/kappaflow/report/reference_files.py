@@ -12,7 +12,7 @@ import numpy as np
 
 from kappaflow.parameters import NAMED
 from kappaflow.refinement.long_chains import SCHEMA, Reference
-from kappaflow.retrieval.result import LEVELS
+from kappaflow.retrieval.quantiles import KEYS, quantiles
 from kappaflow.storage import written_whole
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ __all__ = ["reference_summary", "write_reference"]
 
 def reference_summary(found: Reference, name: str, truth: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Plain data of one run; `truth` where the spectrum is a simulated one."""
-    quantiles = np.quantile(found.draws, LEVELS, axis=0, method="weibull")
     settings = found.settings
     rows = zip(found.lists, found.evidence.tolist(), found.weights.tolist(), found.quality, strict=True)
     return {
@@ -39,11 +38,8 @@ def reference_summary(found: Reference, name: str, truth: Mapping[str, Any] | No
         "seed": settings.seed,
         "snr": found.problem.spectrum.snr,
         "parameters": {
-            p: {
-                "unit": NAMED[p].unit,
-                **{f"q{round(100 * q):02d}": float(v) for q, v in zip(LEVELS, column, strict=True)},
-            }
-            for p, column in zip(found.names, quantiles.T, strict=True)
+            p: {"unit": NAMED[p].unit, **dict(zip(KEYS, column, strict=True))}
+            for p, column in zip(found.names, quantiles(found.draws).T.tolist(), strict=True)
         },
         "combinations": [
             {"lists": dict(lists), "ln_evidence": e, "weight": w, **asdict(quality)} for lists, e, w, quality in rows

@@ -9,11 +9,11 @@ import numpy as np
 from kappaflow.inference.posterior import Posterior
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX
+from kappaflow.retrieval.quantiles import quantiles
 
 __all__ = ["DialCurve", "c_to_o_by_dial", "turned"]
 
 POINTS = 11  # of the curve, ends included
-LEVELS = (0.05, 0.16, 0.5, 0.84, 0.95)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class DialCurve:
     """C/O at each amplitude, and the one that was asked for."""
 
     amplitude: np.ndarray  # (k,), ascending
-    quantiles: np.ndarray  # (k, 5), at LEVELS
+    quantiles: np.ndarray  # (k, 5), at the five levels
     chosen: float
 
     def as_dict(self) -> dict[str, object]:
@@ -35,8 +35,8 @@ def c_to_o_by_dial(posterior: Posterior, spectrum: Spectrum, *, draws: int, seed
         return None
     places = np.linspace(*posterior.dial, POINTS)
     samples = (posterior.sample(spectrum, draws, seed, amplitude=float(place)) for place in places)
-    quantiles = [np.quantile(s[:, INDEX["C_O"]], LEVELS, method="weibull") for s in samples]
-    return DialCurve(places, np.array(quantiles), posterior.amplitude)
+    curve = [quantiles(s[:, INDEX["C_O"]]) for s in samples]
+    return DialCurve(places, np.array(curve), posterior.amplitude)
 
 
 def turned(posterior: Posterior, control: Posterior | None, line_lists: float) -> tuple[Posterior, Posterior | None]:

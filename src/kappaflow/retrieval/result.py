@@ -20,6 +20,7 @@ from kappaflow.retrieval.exactness import Exactness
 from kappaflow.retrieval.groups import drawn, each_network, observed
 from kappaflow.retrieval.interior import Interior
 from kappaflow.retrieval.predictive import Predictive
+from kappaflow.retrieval.quantiles import KEYS, LEVELS, quantiles
 from kappaflow.retrieval.trust import Check, Grade, worst
 from kappaflow.spectra import Box
 
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
     import arviz
     import xarray
 
-__all__ = ["LEVELS", "SCHEMA", "Failed", "Retrieval", "RetrievalSettings", "row_of"]
+__all__ = ["SCHEMA", "Failed", "Retrieval", "RetrievalSettings", "row_of"]
 
 SCHEMA = "kappaflow-retrieval-1"  # of an object's summary.json
-LEVELS = (0.05, 0.16, 0.5, 0.84, 0.95)
-_QUANTILES = tuple(f"q{round(100 * level):02d}" for level in LEVELS)
 
 
 @dataclass(frozen=True)
@@ -145,12 +144,12 @@ class Retrieval:
     @property
     def quantiles(self) -> np.ndarray:
         """Quantiles (5, D) of the draws at LEVELS."""
-        return _quantiles(self.draws)
+        return quantiles(self.draws)
 
     @property
     def control_c_to_o(self) -> np.ndarray | None:
         """Quantiles (5,) of the control's C/O at LEVELS."""
-        return None if self.control_draws is None else _quantiles(self.control_draws[:, INDEX["C_O"]])
+        return None if self.control_draws is None else quantiles(self.control_draws[:, INDEX["C_O"]])
 
     def parameters(self) -> list[dict[str, Any]]:
         """One row per parameter: name, unit, quantiles, width of the 90 % interval over the prior's.
@@ -158,11 +157,11 @@ class Retrieval:
         Where the draws are refined, also the quantiles of the networks.
         """
         table = self.quantiles
-        others = _quantiles(self.network_draws) if self.source == "refined" else np.empty((0, len(self.box)))
-        networks = [f"network_{q}" for q in _QUANTILES][: len(others)]
+        others = quantiles(self.network_draws) if self.source == "refined" else np.empty((0, len(self.box)))
+        networks = [f"network_{q}" for q in KEYS][: len(others)]
         return [
             {"parameter": name, "unit": NAMED[name].unit}
-            | dict(zip(_QUANTILES, map(float, table[:, i]), strict=True))
+            | dict(zip(KEYS, map(float, table[:, i]), strict=True))
             | {"width_over_prior": float((table[4, i] - table[0, i]) / (0.9 * self.box.widths[i]))}
             | dict(zip(networks, map(float, others[:, i]), strict=True))
             for i, name in enumerate(self.box.names)
@@ -173,11 +172,11 @@ class Retrieval:
         refined = self.draws if self.source == "refined" else None
         every = {"refined": refined, "one line list": self.one_list_draws, "networks": self.network_draws}
         every["control networks"] = self.control_draws
-        return {k: _quantiles(v[:, INDEX["C_O"]]).tolist() for k, v in every.items() if v is not None}
+        return {k: quantiles(v[:, INDEX["C_O"]]).tolist() for k, v in every.items() if v is not None}
 
     def derived_quantities(self) -> list[dict[str, Any]]:
         """One row per derived quantity: name, unit, quantiles, how it was found."""
-        return derived_rows(self.derived, lambda draws: dict(zip(_QUANTILES, _quantiles(draws).tolist(), strict=True)))
+        return derived_rows(self.derived, lambda draws: dict(zip(KEYS, quantiles(draws).tolist(), strict=True)))
 
     def summary(self) -> dict[str, Any]:
         """Plain data: parameters, trust card, the spectrum's own facts, and what made the numbers."""
@@ -243,20 +242,15 @@ class Retrieval:
         return write_page([(write_object(self, folder), folder)], folder / "report.html")
 
 
-def _quantiles(draws: np.ndarray) -> np.ndarray:
-    """Quantiles (5, ...) of draws (n, ...) by Weibull's rule: linear interpolation reads tails too narrow."""
-    return np.quantile(draws, LEVELS, axis=0, method="weibull")
-
-
 def row_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """One line of the table of many objects, from an object's summary."""
     row = {key: summary[key] for key in ("name", "verdict", "snr", "covered_fraction")}
-    row |= {f"C_O_{q}": summary["parameters"]["C_O"][q] for q in _QUANTILES}
+    row |= {f"C_O_{q}": summary["parameters"]["C_O"][q] for q in KEYS}
     row["source"] = summary.get("source", "networks")
     others = {"one line list": "one_list", "networks": "network"} if row["source"] == "refined" else {}
     for kind, short in others.items():
         if kind in summary["c_to_o"]:
-            row |= {f"{short}_C_O_{q}": v for q, v in zip(_QUANTILES, summary["c_to_o"][kind], strict=True)}
+            row |= {f"{short}_C_O_{q}": v for q, v in zip(KEYS, summary["c_to_o"][kind], strict=True)}
     if summary["control_c_to_o"] is not None:
-        row |= {f"control_C_O_{q}": value for q, value in zip(_QUANTILES, summary["control_c_to_o"], strict=True)}
+        row |= {f"control_C_O_{q}": value for q, value in zip(KEYS, summary["control_c_to_o"], strict=True)}
     return row | ({"error": summary["error"]} if "error" in summary else {})
