@@ -1,4 +1,4 @@
-"""Columns and the coordinates made of them: derivatives by differences, a shear that can be undone, straighter spectra."""
+"""Columns, and coordinates made of them: derivatives by differences, a shear that is undone, straighter spectra."""
 
 import jax
 import jax.numpy as jnp
