@@ -170,3 +170,16 @@ def test_names_are_moved_apart_no_more_than_needed():
     far = np.array([0.1, 0.5, 0.9])
     np.testing.assert_allclose(spread(far, 0.1), far)
     assert spread(np.ones(5), 0.1).max() <= 1 + 1e-9
+
+
+def test_few_names_stand_beside_their_points_and_cover_no_other():
+    """Objects at one [M/H], close in C/O: the left one's name goes left, though there is room at the right."""
+    five = [0.0, 0.0, 0.0, 0.0, 0.0]
+    objects = [Placed(name, 50.0, [c] * 5, five) for name, c in (("left of two", 0.75), ("right of two", 0.85))]
+    axes = metallicity_against_ratio(objects).axes[0]
+    assert [(text.get_text(), text.get_ha()) for text in axes.texts] == [
+        ("left of two", "right"),
+        ("right of two", "left"),
+    ]
+    heights = [text.get_position()[1] for text in axes.texts]
+    assert abs(heights[0] - heights[1]) >= 0.05

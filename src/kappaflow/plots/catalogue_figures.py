@@ -111,12 +111,15 @@ def _names(axes: Axes, places: np.ndarray, objects: Sequence[Placed], middles: S
 
 def _beside(axes: Axes, places: np.ndarray, objects: Sequence[Placed], middles: Sequence[float]) -> None:
     """Write names beside their points, where they cover no other point, moved up or down where they would overlap."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    width = axes.get_position().width * figure.get_figwidth()
     low, high = axes.get_ylim()
     heights = np.clip((np.array(middles) - low) / (high - low), 0.02, 0.94)
     order = np.argsort(heights, kind="stable")
     at = dict(zip(order.tolist(), np.clip(spread(heights[order] + 0.015, 0.055), 0.01, 0.95), strict=True))
     for i, one in enumerate(objects):
-        long = _LETTER * len(one.name) / (axes.get_position().width * axes.figure.get_figwidth())
+        long = _LETTER * len(one.name) / width
         others = np.delete(places, i)[np.abs(np.delete(heights, i) - at[i] - 0.02) < 0.05]
         covered = [((others > start) & (others < start + long)).sum() for start in (places[i], places[i] - long)]
         outside = [max(places[i] + long - 1, 0.0), max(long - places[i], 0.0)]
