@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from retrieval_toy import observed, posteriors, write_text
 
+from kappaflow.observe.distances import as_distance
 from kappaflow.observe.targets import named_targets
 from kappaflow.plots.catalogue_figures import Placed, metallicity_against_ratio, ratio_against_snr, spread
 from kappaflow.report.catalogue_files import INLINED
@@ -102,7 +104,8 @@ def _plain(networks):
 @pytest.fixture(scope="module")
 def catalogue(networks, tmp_path_factory):
     n, tmp_path = INLINED + 2, tmp_path_factory.mktemp("catalogue")
-    targets = named_targets([[path] for path in files(tmp_path, n)], None)
+    found = named_targets([[path] for path in files(tmp_path, n)], None)
+    targets = [replace(found[0], distance=as_distance(10.0)), *found[1:]]  # of one a distance is known
     with pytest.MonkeyPatch.context() as patch:
         _without_models(patch)
         outcomes, page = retrieve_many(loader(networks), targets, tmp_path / "out", CatalogueRun(), {})
@@ -145,6 +148,8 @@ def test_the_tables_hold_every_parameter_with_its_unit_and_every_verdict(catalog
         assert float(rows[0][f"{name}_q84"]) == values["q84"]
         assert float(plain[f"{name}_q84"][0]) == pytest.approx(values["q84"])
     assert float(rows[0]["mass_q50"]) == first["derived"]["mass"]["q50"]
+    assert str(table["mass_q50"].unit) == "jupiterMass"
+    assert rows[1]["mass_q50"] == ""  # no distance, no mass
 
 
 def test_figures_of_a_catalogue_are_against_snr_and_name_every_object_whole():
