@@ -2,9 +2,9 @@
 
     python benchmarks/catalogue.py --data DIR --n 94 --out catalogue [--options "--amortized"]
 
-DIR holds the seven G395H spectra. Each is copied with fresh noise of half its own error added (and the error grown by
-as much), so that every copy is another spectrum; the command runs as a user would run it, and prints its lines. Wall
-and processor time are told at the end, and per object.
+DIR (or DIR/spectra) holds the seven G395H spectra. Each is copied with fresh noise of half its own error added (and the
+error grown by as much), so that every copy is another spectrum; the command runs as a user would run it, and prints its
+lines. Wall and processor time are told at the end, and per object.
 """
 
 import argparse
@@ -33,7 +33,7 @@ DISTANCES = {  # pc: the results files of the spectra; 2MASS J0415-0935 and Wolf
 
 def noised(folder: Path, n: int, out: Path) -> Path:
     """Write `n` noised copies as text and a table of targets; return the table."""
-    paths = sorted(p for p in folder.iterdir() if not p.name.endswith("_results.txt"))
+    paths = sorted(p for p in folder.iterdir() if p.name.startswith(tuple(DISTANCES)) and "_results" not in p.name)
     read = {p: kf.read_spectrum(p, **({"flux_unit": "erg/s/cm2/um"} if p.suffix == ".csv" else {})) for p in paths}
     out.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -65,7 +65,8 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("catalogue"))
     parser.add_argument("--options", default="", help="more options of `kappaflow retrieve`")
     asked = parser.parse_args()
-    table = noised(asked.data / "spectra", asked.n, asked.out / "spectra")
+    inside = asked.data / "spectra"
+    table = noised(inside if inside.is_dir() else asked.data, asked.n, asked.out / "spectra")
     words = ["-m", "kappaflow", "retrieve", "--targets", str(table), "--out", str(asked.out / "result")]
     began, before = time.monotonic(), os.times()
     done = subprocess.run([sys.executable, *words, *shlex.split(asked.options)], check=False)

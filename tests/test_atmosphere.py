@@ -154,6 +154,11 @@ def test_mass_and_temperatures_follow_from_gravity_radius_and_light():
     assert ratio.std() == pytest.approx(SHARE[1] / 4, rel=0.1)
 
 
+def test_without_a_distance_there_is_no_mass():
+    draws = np.tile(np.array(T_DWARF, float), (100, 1))
+    assert derive(Given(draws, blackbody(900.0).noted(scale_known=False)), None) == {}
+
+
 def test_an_uncertain_distance_moves_light_and_mass_but_no_temperature():
     draws = np.tile(np.array(T_DWARF, float), (500, 1))
     draws[:, INDEX["sigma_cal"]] = 0.0

@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from retrieval_toy import observed, posteriors, write_text
 
+from kappaflow.observe.distances import as_distance
 from kappaflow.observe.targets import named_targets
 from kappaflow.plots.catalogue_figures import Placed, metallicity_against_ratio, ratio_against_snr, spread
 from kappaflow.retrieval.parallel import CatalogueRun, Finished, retrieve_many
@@ -102,7 +104,8 @@ def _plain(networks):
 def catalogue(networks, tmp_path_factory):
     """Two objects more than stand in one page; that they are five is not needed here, and each takes seconds."""
     inlined, tmp_path = 2, tmp_path_factory.mktemp("catalogue")
-    targets = named_targets([[path] for path in files(tmp_path, inlined + 2)], None)
+    found = named_targets([[path] for path in files(tmp_path, inlined + 2)], None)
+    targets = [replace(found[0], distance=as_distance(10.0)), *found[1:]]  # of one a distance is known
     with pytest.MonkeyPatch.context() as patch:
         _without_models(patch)
         for module in ("files", "catalogue_files"):
@@ -147,6 +150,8 @@ def test_the_tables_hold_every_parameter_with_its_unit_and_every_verdict(catalog
         assert float(rows[0][f"{name}_q84"]) == values["q84"]
         assert float(plain[f"{name}_q84"][0]) == pytest.approx(values["q84"])
     assert float(rows[0]["mass_q50"]) == first["derived"]["mass"]["q50"]
+    assert str(table["mass_q50"].unit) == "jupiterMass"
+    assert rows[1]["mass_q50"] == ""  # no distance, no mass
 
 
 def test_figures_of_a_catalogue_are_against_snr_and_name_every_object_whole():
@@ -172,3 +177,16 @@ def test_names_are_moved_apart_no_more_than_needed():
     far = np.array([0.1, 0.5, 0.9])
     np.testing.assert_allclose(spread(far, 0.1), far)
     assert spread(np.ones(5), 0.1).max() <= 1 + 1e-9
+
+
+def test_few_names_stand_beside_their_points_and_cover_no_other():
+    """Objects at one [M/H], close in C/O: the left one's name goes left, though there is room at the right."""
+    five = [0.0, 0.0, 0.0, 0.0, 0.0]
+    objects = [Placed(name, 50.0, [c] * 5, five) for name, c in (("left of two", 0.75), ("right of two", 0.85))]
+    axes = metallicity_against_ratio(objects).axes[0]
+    assert [(text.get_text(), text.get_ha()) for text in axes.texts] == [
+        ("left of two", "right"),
+        ("right of two", "left"),
+    ]
+    heights = [text.get_position()[1] for text in axes.texts]
+    assert abs(heights[0] - heights[1]) >= 0.05

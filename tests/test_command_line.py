@@ -75,6 +75,15 @@ def test_an_out_that_cannot_be_written_is_refused_before_anything_is_loaded(comm
     assert (tmp_path / "file").read_text(encoding="utf-8") == "in the way"
 
 
+def test_a_file_where_a_folder_is_expected_is_refused_at_once_and_the_reverse(command, tmp_path):
+    (tmp_path / "there").write_text("mine")
+    code, _, error = command("retrieve", tmp_path / "x.fits", "--out", tmp_path / "there")
+    assert (code, "expected a folder" in error) == (2, True)
+    code, _, error = command("chemistry", "build", "--out", tmp_path)
+    assert (code, "expected a file" in error) == (2, True)
+    assert (tmp_path / "there").read_text() == "mine"
+
+
 def test_the_disk_itself_is_asked(monkeypatch, tmp_path):
     def full(**_):
         raise OSError(errno.EROFS, "Read-only file system")

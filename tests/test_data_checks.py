@@ -6,7 +6,7 @@ from x1d_files import NRS1, NRS2
 
 from kappaflow.observe import Spectrum
 from kappaflow.parameters import bounds
-from kappaflow.retrieval.data_checks import faint_check, learned_check
+from kappaflow.retrieval.data_checks import brightness_check, faint_check, learned_check
 from kappaflow.spectra import Box
 
 WAVE = np.concatenate([NRS1, NRS2])
@@ -62,3 +62,23 @@ def test_how_much_was_learned_is_the_width_over_the_priors():
     assert much.verdict == "pass"
     assert much.value == pytest.approx(0.3 / 1.4, rel=0.02)
     assert "1 of 15" in much.sentence
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "said"),
+    [
+        (1, "pass", "as bright"),
+        (1e3, "fail", "brighter than all"),
+        (1e-3, "warn", "fainter"),
+        (1e-7, "fail", "fainter"),
+    ],
+)
+def test_a_flux_that_no_simulation_has_is_told_as_a_wrong_unit_or_distance(factor, verdict, said):
+    """A T dwarf, median 0.5 mJy at 10 pc, against the packaged training set's scale; Jy read as mJy is a thousand."""
+    flux = np.full(WAVE.size, 0.5 * factor)
+    spectrum = Spectrum(WAVE, flux, 0.02 * flux, np.ones(WAVE.size, bool), {"scale_known": True})
+    found = brightness_check(spectrum, 1.78, 1.93)
+    assert found.verdict == verdict
+    assert said in found.sentence
+    assert ("flux unit" in found.sentence) == (verdict != "pass")
+    assert brightness_check(spectrum.noted(scale_known=False), 1.78, 1.93) is None

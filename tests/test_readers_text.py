@@ -88,6 +88,23 @@ def test_a_missing_flux_unit_is_asked_for_by_its_flag(tmp_path):
     assert "inferred" in spectrum.meta["wavelength_unit"]
 
 
+def test_a_unit_that_contradicts_the_files_own_is_refused_and_the_same_one_is_not(tmp_path):
+    """A catalogue's --flux-unit is for the files that are silent: 2M0415 in Jy was read as erg, without a word."""
+    path = write(tmp_path / "a.csv", header="wave(um),flux(mJy),unc(mJy)", delimiter=",")
+    with pytest.raises(UserError, match=r"a\.csv: column 'flux' has unit 'mJy', --flux-unit says 'Jy'; leave it out"):
+        read_spectrum(path, flux_unit="Jy")
+    np.testing.assert_allclose(read_spectrum(path, flux_unit="mJy").flux, FLUX)
+
+
+def test_a_medium_that_contradicts_the_files_own_is_refused(tmp_path):
+    table = Table([NRS2 * u.um, FLUX * u.mJy, 0.02 * FLUX * u.mJy], names=("wave", "flux", "err"))
+    table.meta["medium"] = "vacuum"
+    table.write(tmp_path / "a.ecsv", format="ascii.ecsv")
+    with pytest.raises(UserError, match="states vacuum, --medium says air"):
+        read_spectrum(tmp_path / "a.ecsv", medium="air")
+    assert read_spectrum(tmp_path / "a.ecsv", medium="vacuum").meta["medium"] == "vacuum"
+
+
 @pytest.mark.parametrize(("factor", "unit"), [(1e4, "Angstrom"), (1e3, "nm")])
 @pytest.mark.parametrize("header", ["wave,flux(mJy),unc", "wave(um),flux(mJy),unc(mJy)"])
 def test_another_wavelength_unit_is_detected_named_and_accepted_by_flag(tmp_path, factor, unit, header):

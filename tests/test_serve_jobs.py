@@ -349,3 +349,15 @@ def test_bars_are_heard_from_outside_with_those_inside_them():
         [("outer", 0, 2), ("inner", 3, 5)],
         [("outer", 1, 2)],
     ]
+
+
+def test_what_loads_networks_can_be_sent_to_the_processes_of_a_large_job():
+    import pickle
+    from functools import partial
+
+    from kappaflow.serve.serve_settings import NetworkChoice
+    from kappaflow.serve.worker_process import retriever_for
+
+    load = partial(partial(retriever_for, NetworkChoice(("m0",))), Asked(draws=300))
+    again = pickle.loads(pickle.dumps(load))
+    assert (again.func, again.args) == (load.func, load.args)

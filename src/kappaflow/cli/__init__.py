@@ -67,7 +67,7 @@ def main() -> None:
     ):  # JAX reads it when it is imported, here and in the processes we start; in a library, never
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
     try:
-        app()
+        app(prog_name="kappaflow")  # its name in help and completion, also where it runs as `python -m kappaflow`
     except Exception as error:
         told = one_line(error)
         if told is None:

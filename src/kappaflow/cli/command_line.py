@@ -75,6 +75,8 @@ class CheckedCommand(TyperCommand):
         for name in ("out", "save_draws"):
             if isinstance(ctx.params.get(name), Path):
                 refuse_unwritable(ctx.params[name], f"--{name.replace('_', '-')}")
+        if isinstance(ctx.params.get("out"), Path):
+            _refuse_other_kind(ctx.params["out"], next(option for option in self.params if option.name == "out"))
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -107,6 +109,15 @@ def refuse_unwritable(path: Path, option: str) -> None:
         raise UserError(
             f"{option} {path}: {there} cannot be written ({error.strerror}); choose another place"
         ) from None
+
+
+def _refuse_other_kind(out: Path, option: Any) -> None:
+    """Refuse a file where a folder will be written, and the reverse: a default with a suffix is a file's."""
+    if isinstance(option.default, Path) and option.default.suffix:
+        if out.is_dir():
+            raise UserError(f"--out {out}: a folder; expected a file to write: name one, like {out / option.default}")
+    elif out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: a file; expected a folder: choose another place")
 
 
 def need_extra(module: str) -> None:

@@ -130,6 +130,12 @@ class Posterior:
         return replace(card, sigma=scaled, combinations=list(card.combinations)[:1], broadening=((1.0, 0.0),))
 
     @property
+    def brightness(self) -> tuple[float, float]:
+        """Mean and spread, over the training set, of ln of a spectrum's median flux [mJy at 10 pc]."""
+        mean, spread = self.members[0].estimator.features.scale.tolist()
+        return mean, spread
+
+    @property
     def box(self) -> Box:
         """Names and bounds of the parameters."""
         return self.members[0].box

@@ -184,11 +184,14 @@ def _vacuum_micron(values: np.ndarray, table: Columns, name: str, hints: Hints) 
                     f"{table.where}: wavelengths run from {np.nanmin(values):g} to {np.nanmax(values):g} and {said}; "
                     f"that looks like {other}: pass --wavelength-unit {other}"
                 )
-    medium = hints.medium or table.said.get("medium") or "vacuum"
+    own = table.said.get("medium")
+    if hints.medium and own in ("vacuum", "air") and own != hints.medium:
+        raise UserError(f"{table.where}: states {own}, --medium says {hints.medium}; leave it out, or correct the file")
+    medium = hints.medium or own or "vacuum"
     if medium not in ("vacuum", "air"):
         raise UserError(f"{table.where}: medium {str(medium)[:20]!r}; expected 'vacuum' or 'air': pass --medium")
     micron = air_to_vacuum(micron) if medium == "air" else micron
-    how = medium if hints.medium or table.said.get("medium") else "vacuum (assumed)"
+    how = medium if hints.medium or own else "vacuum (assumed)"
     return micron, str(unit) if unit is not None else "um (inferred from the range)", how
 
 
@@ -209,6 +212,12 @@ def _flux_unit(table: Columns, name: str, hints: Hints) -> Any:
         raise UserError(
             f"{table.where}: column '{name}' has unit {stated[:40]!r}; expected a flux density (Jy, erg/s/cm2/um, "
             "W/m2/um); if the file is wrong, pass --flux-unit"
+        )
+    own = parse_unit(table.units.get(name))
+    if is_flux(own) and own != unit:  # a catalogue's --flux-unit is for the files that are silent
+        raise UserError(
+            f"{table.where}: column '{name}' has unit '{own}', --flux-unit says '{unit}'; leave it out, or correct the "
+            "file"
         )
     return unit
 

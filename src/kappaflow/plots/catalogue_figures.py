@@ -1,4 +1,7 @@
-"""Figures of many objects: C/O against SNR, and [M/H] against C/O, every object with its whole name."""
+"""Figures of several objects: C/O against SNR, and [M/H] against C/O, every object with its whole name.
+
+Few names stand beside their points, many above the axes, each with a line to its object.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ __all__ = ["Placed", "ratio_against_snr", "metallicity_against_ratio"]
 _COLOURS = {"pass": PALETTE[0], "warn": PALETTE[5], "fail": QUIET}  # by verdict
 _SIGNS = {"pass": "o", "warn": "s", "fail": "X"}
 _LINE = 0.15  # inch that a name needs beside its neighbour
-_SLOT = 0.8  # inch between names and figure
+_LETTER = 0.068  # inch, of a name beside its point
+FEW = 6  # objects whose names find room beside their points
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,14 @@ class Placed:
 
 @style()
 def ratio_against_snr(objects: Sequence[Placed], *, prior: tuple[float, float] = (0.1, 1.5)) -> Figure:
-    """C/O (68 and 90 % bars) against the SNR of the spectrum; names above, each with a line to its object."""
+    """C/O (68 and 90 % bars) against the SNR of the spectrum."""
     figure, axes = _room(objects)
     x = np.log10([max(one.snr, 0.1) for one in objects])
     for at, one in zip(x, objects, strict=True):
         _bar(axes, float(10**at), one.c_to_o, one.verdict)
     axes.set_xscale("log")
     low, high = float(x.min()), float(x.max())
-    pad = max(0.04 * (high - low), 0.03)
+    pad = max((0.04 if len(objects) > FEW else 0.15) * (high - low), 0.03)
     axes.set_xlim(10 ** (low - pad), 10 ** (high + pad))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if high - low < 1 else (1, 2, 5)))
@@ -52,13 +56,13 @@ def ratio_against_snr(objects: Sequence[Placed], *, prior: tuple[float, float] =
     axes.set_ylim(*prior)
     axes.set_xlabel("SNR (median per pixel)")
     axes.set_ylabel("C/O (bulk elemental)")
-    _names(axes, (x - (low - pad)) / (high - low + 2 * pad), objects)
+    _names(axes, (x - (low - pad)) / (high - low + 2 * pad), objects, [one.c_to_o[2] for one in objects])
     return figure
 
 
 @style()
 def metallicity_against_ratio(objects: Sequence[Placed], *, prior: tuple[float, float] = (-1.0, 1.5)) -> Figure:
-    """[M/H] against C/O, crosses of 68 % intervals; names above, each with a line to its object."""
+    """[M/H] against C/O, crosses of 68 % intervals."""
     figure, axes = _room(objects)
     for one in objects:
         _, left, middle, right, _ = one.c_to_o
@@ -71,20 +75,21 @@ def metallicity_against_ratio(objects: Sequence[Placed], *, prior: tuple[float, 
     axes.set_ylim(*prior)
     axes.set_xlabel("C/O (bulk elemental)")
     axes.set_ylabel("[M/H]")
-    _names(axes, (np.array([one.c_to_o[2] for one in objects]) - 0.1) / 1.4, objects)
+    middles = np.array([one.c_to_o[2] for one in objects])
+    _names(axes, (middles - 0.1) / 1.4, objects, [one.metallicity[2] for one in objects])
     return figure
 
 
 def _room(objects: Sequence[Placed]) -> tuple[Figure, Axes]:
-    """Return a figure wide enough for every name, and high enough for the longest."""
+    """Return a figure wide enough for every name, and high enough for the longest; verdicts are told below it."""
     width = max(7.0, 1.3 + _LINE * len(objects))
-    above = 0.25 + 0.06 * max(len(one.name) for one in objects) + 0.35
-    height = 3.6 + above
+    above = 0.2 if len(objects) <= FEW else 0.25 + 0.06 * max(len(one.name) for one in objects) + 0.35
+    height = 3.75 + above
     figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0.75 / width, 0.55 / height, 1 - 0.95 / width, 3.0 / height))
+    axes = figure.add_axes((0.75 / width, 0.7 / height, 1 - 0.95 / width, 3.0 / height))
     for verdict in dict.fromkeys(one.verdict for one in objects):
         axes.plot([], [], _SIGNS[verdict], color=_COLOURS[verdict], label=f"trust: {verdict}")
-    axes.legend(loc="upper right", ncols=3, fontsize=8)
+    axes.legend(loc="upper right", bbox_to_anchor=(1.01, -0.14), ncols=3, fontsize=8, borderaxespad=0)
     return figure, axes
 
 
@@ -96,8 +101,43 @@ def _bar(axes: Axes, x: float, quantiles: Sequence[float], verdict: str) -> None
     axes.plot([x], [m], _SIGNS[verdict], color=colour, ms=5, mec="white", mew=0.6)
 
 
-def _names(axes: Axes, places: np.ndarray, objects: Sequence[Placed]) -> None:
-    """Write names above the axes at `places` (fractions of its width), moved apart where they would overlap."""
+def _names(axes: Axes, places: np.ndarray, objects: Sequence[Placed], middles: Sequence[float]) -> None:
+    """Write the names of objects at `places` (fractions of the axes' width) and `middles` (data)."""
+    if len(objects) > FEW:
+        _above(axes, places, objects)
+    else:
+        _beside(axes, places, objects, middles)
+
+
+def _beside(axes: Axes, places: np.ndarray, objects: Sequence[Placed], middles: Sequence[float]) -> None:
+    """Write names beside their points, where they cover no other point, moved up or down where they would overlap."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    width = axes.get_position().width * figure.get_figwidth()
+    low, high = axes.get_ylim()
+    heights = np.clip((np.array(middles) - low) / (high - low), 0.02, 0.94)
+    order = np.argsort(heights, kind="stable")
+    at = dict(zip(order.tolist(), np.clip(spread(heights[order] + 0.015, 0.055), 0.01, 0.95), strict=True))
+    for i, one in enumerate(objects):
+        long = _LETTER * len(one.name) / width
+        others = np.delete(places, i)[np.abs(np.delete(heights, i) - at[i] - 0.02) < 0.05]
+        covered = [((others > start) & (others < start + long)).sum() for start in (places[i], places[i] - long)]
+        outside = [max(places[i] + long - 1, 0.0), max(long - places[i], 0.0)]
+        right = (outside[0], covered[0]) <= (outside[1], covered[1])
+        axes.text(
+            places[i] + (0.015 if right else -0.015),
+            at[i],
+            one.name,
+            transform=axes.transAxes,
+            ha="left" if right else "right",
+            va="bottom",
+            fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
+        )
+
+
+def _above(axes: Axes, places: np.ndarray, objects: Sequence[Placed]) -> None:
+    """Write names above the axes at `places`, moved apart where they would overlap."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     width = axes.get_position().width * figure.get_figwidth()

@@ -86,7 +86,7 @@ def spectrum(
     top.set_ylim(*shown_limits(shown))
     _mark_missing(top, wavelength, mask)
     top.set_ylabel(f"flux density{distance} (mJy)")
-    for line in top.legend(loc="upper left", ncols=4).get_lines():
+    for line in figure.legend(loc="outside lower center", ncols=4).get_lines():  # below: above, it would cover data
         line.set_linewidth(1.8)  # as seen in a legend; in the figure they are as fine as the pixels
     if title:
         top.set_title(title, loc="left", fontsize=11)

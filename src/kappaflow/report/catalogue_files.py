@@ -15,7 +15,8 @@ from kappaflow.storage import written_whole
 __all__ = ["INLINED", "catalogue_row", "overview", "write_ecsv"]
 
 INLINED = 5  # objects whose parts stand in the report itself; beyond, each has a page of its own
-_COLUMNS = ("C_O", "M_H", "log_g", "R", "T_eff", "mass")  # of the table in the report, where they are known
+# Of the table in the report, where they are known, with the names that a reader knows.
+_COLUMNS = {"C_O": "C/O", "M_H": "[M/H]", "log_g": "log g", "R": "R", "T_eff": "T_eff", "mass": "mass"}
 
 
 def catalogue_row(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def overview(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Section:
 
 
 def _table(summaries: Sequence[Mapping[str, Any]], good: Sequence[Mapping[str, Any]]) -> Table:
-    known = [name for name in _COLUMNS if any(name in {**s["parameters"], **s.get("derived", {})} for s in good)]
+    known = [name for name in _COLUMNS if any(_row(s, name) for s in good)]
     units = {name: next(_row(s, name)["unit"] for s in good if _row(s, name)) for name in known}
     rows = []
     for summary in summaries:
@@ -99,14 +100,18 @@ def _table(summaries: Sequence[Mapping[str, Any]], good: Sequence[Mapping[str, A
         else:
             cells = [_cell(_row(summary, name)) for name in known]
             rows.append([summary["title"], summary["verdict"], f"{summary['snr']:.0f}", *cells])
-    heads = [f"{n} ({units[n]})" if units[n] and not units[n].startswith("dex") else n for n in known]
+    shown = {n: f" ({units[n]})" if units[n] and not units[n].startswith("dex") else "" for n in known}
+    heads = [f"{_COLUMNS[n]}{shown[n]}" for n in known]
     apart = len(summaries) > INLINED
     links = [f"{quote(s['name'])}/report.html" if apart and "parameters" in s else "" for s in summaries]
-    told = f"{len(good)} of {len(summaries)} retrieved; medians with 68 % intervals. A click on a head sorts."
+    told = f"{len(good)} of {len(summaries)} retrieved; medians with 68 % intervals, no radius without a distance."
     return Table(["object", "trust", "SNR", *heads], rows, told, links=links, sortable=True)
 
 
 def _row(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the quantiles of `name`; none of a radius that is its prior's, for want of a distance."""
+    if name == "R" and not summary["spectrum"].get("scale_known"):
+        return {}
     return {**summary["parameters"], **summary.get("derived", {})}.get(name, {})
 
 
@@ -116,7 +121,7 @@ def _cell(row: Mapping[str, Any]) -> str:
         return ""
     digits = 0 if abs(row["q50"]) >= 100 else 1 if abs(row["q50"]) >= 10 else 2
     middle, low, high = (f"{row[key]:.{digits}f}" for key in ("q50", "q16", "q84"))
-    return f"{middle} ({low} to {high})"
+    return f"{middle} ({low}\u00a0to\u00a0{high})"  # broken before the interval or not at all
 
 
 def _quantiles(summary: Mapping[str, Any], name: str) -> list[float]:

@@ -13,6 +13,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from kappaflow.parameters import NAMED
 from kappaflow.storage import written_whole
 
 __all__ = ["bibliography", "methods_paragraph", "software_versions", "write_citations"]
@@ -93,6 +94,20 @@ def bibliography(summary: Mapping[str, Any]) -> str:
     return "\n".join(["\n".join(head) + "\n", ours, *entries])
 
 
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _latex(text: Any) -> str:
+    r"""Text that means itself in LaTeX, where a % would end the paragraph and a _ the compilation.
+
+    Examples
+    --------
+    >>> print(_latex("WISE_J1541: 97% of R^2"))
+    WISE\_J1541: 97\% of R\textasciicircum{}2
+    """
+    return "".join(_LATEX.get(c, f"\\{c}" if c in "%&_#${}" else c) for c in _plain(text))
+
+
 def _plain(text: Any) -> str:
     """One line: a comment must not end where a name has a line break."""
     return " ".join(str(text).split())
@@ -112,30 +127,38 @@ def methods_paragraph(summary: Mapping[str, Any]) -> str:
     gases = [name for name in summary.get("sources", {}) if name not in ("chemistry", "CIA")]
     made = summary.get("provenance", {})
     sentences = [
-        f"We retrieved the JWST/NIRSpec G395H spectrum of {_plain(summary['title'])} (median SNR {summary['snr']:.0f} "
-        f"per pixel, {summary['covered_fraction']:.0%} of the model's pixels, {far}) with kappaflow "
+        f"We retrieved the JWST/NIRSpec G395H spectrum of {_latex(summary['title'])} (median SNR {summary['snr']:.0f} "
+        f"per pixel, {100 * summary['covered_fraction']:.0f}\\,\\% of the model's pixels, {far}) with kappaflow "
         f"{versions.get('kappaflow', '')} \\citep{{heraty2026}}.",
         f"The model has {len(summary['parameters'])} parameters with uniform priors ({_priors(summary)}): temperatures "
         "at five pressures joined by a monotone cubic; gas-phase equilibrium chemistry without condensates "
         "\\citep{stock2018,stock2022,kitzmann2024,asplund2009}, quenched by the chemical times of \\citet{zahnle2014}; "
         "a grey cloud of enstatite \\citep{ackerman2001,visscher2010}; gain per detector.",
-        f"Line lists: {', '.join(gases)}." if gases else "",
+        f"Line lists: {_latex(', '.join(gases))}." if gases else "",
         _posterior(summary, made),
         f"We find C/O = {c_o['q50']:.2f} (68\\,\\% interval {c_o['q16']:.2f} to {c_o['q84']:.2f}; 90\\,\\% "
         f"{c_o['q05']:.2f} to {c_o['q95']:.2f}). Checks of the result: {_checks(summary)}.",
         _temperature(summary),
-        f"Software: {', '.join(f'{name} {version}' for name, version in versions.items())}.",
+        f"Software: {_latex(', '.join(f'{name} {version}' for name, version in versions.items()))}.",
     ]
     return " ".join(filter(None, sentences))
 
 
 def _priors(summary: Mapping[str, Any]) -> str:
     ends = summary.get("priors", {})
-    return ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in ends.items()) or "see the documentation"
+    return (
+        ", ".join(f"{_named(name)} {low:g} to {high:g}" for name, (low, high) in ends.items())
+        or "see the documentation"
+    )
+
+
+def _named(name: str) -> str:
+    """Return a parameter as a paper writes it."""
+    return NAMED[name].label if name in NAMED else _latex(name)
 
 
 def _posterior(summary: Mapping[str, Any], made: Mapping[str, str]) -> str:
-    networks = made.get("networks", "")
+    networks = _latex(made.get("networks", ""))
     start = (
         f"The posterior is {summary['draws']:,} draws of neural posterior estimators, neural spline flows "
         f"\\citep{{durkan2019}} trained on simulated spectra whose opacities were randomized ({networks}; seed "
@@ -147,7 +170,7 @@ def _posterior(summary: Mapping[str, Any], made: Mapping[str, str]) -> str:
     return (
         f"The posterior is {summary['draws']:,} draws of the likelihood with the opacities marginalized, found from "
         f"proposals of neural posterior estimators \\citep{{durkan2019}} ({networks}) by importance weights "
-        f"\\citep{{vehtari2024}} (seed {made.get('seed', '')}). {done.get('sentence', '')}"
+        f"\\citep{{vehtari2024}} (seed {made.get('seed', '')}). {_latex(done.get('sentence', ''))}"
     )
 
 
@@ -161,7 +184,7 @@ def _checks(summary: Mapping[str, Any]) -> str:
 
 def _temperature(summary: Mapping[str, Any]) -> str:
     found = summary.get("derived", {}).get("T_eff")
-    return "" if found is None else f"The effective temperature is {found['how']}."
+    return "" if found is None else f"The effective temperature is {_latex(found['how'])}."
 
 
 def write_citations(summary: Mapping[str, Any], folder: Path) -> list[Path]:

@@ -97,7 +97,9 @@ def derive(result: Retrieval, columns: Atmospheres | None, stretch: np.ndarray |
     """
     draws = result.draws
     radius = draws[:, INDEX["R"]]
-    found = {"mass": 10 ** draws[:, INDEX["log_g"]] * (radius * R_JUP) ** 2 / GM_JUP}
+    found = {}
+    if result.spectrum.meta.get("scale_known"):  # else R is the prior's, and so would the mass be
+        found["mass"] = 10 ** draws[:, INDEX["log_g"]] * (radius * R_JUP) ** 2 / GM_JUP
     rng = generator("derived", result.settings.seed)
     median = None if result.envelope is None else result.envelope.median
     inside = window_luminosity(result.spectrum, median)

@@ -15,7 +15,7 @@ from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX, PARAMETER_SETS
 from kappaflow.randomness import generator
 from kappaflow.refinement.refined import Refined
-from kappaflow.retrieval.data_checks import faint_check, learned_check
+from kappaflow.retrieval.data_checks import brightness_check, faint_check, learned_check
 from kappaflow.retrieval.exactness import Exactness, refined_both, refinement_check, share_check
 from kappaflow.retrieval.predictive import Predictive, posterior_predictive, predictive_check, structure_check
 from kappaflow.retrieval.replicates import Replicates
@@ -108,7 +108,9 @@ def _refuse_other_parameters(posterior: Posterior) -> None:
 
 
 def _data_checks(posterior: Posterior, spectrum: Spectrum) -> list[Check]:
-    return [snr_check(spectrum.snr), coverage_check(spectrum.mask), _familiarity(posterior, spectrum)]
+    bright = brightness_check(spectrum, *posterior.brightness)
+    found = [snr_check(spectrum.snr), coverage_check(spectrum.mask), _familiarity(posterior, spectrum)]
+    return found if bright is None else [*found, bright]
 
 
 def _exact(

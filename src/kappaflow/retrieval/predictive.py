@@ -15,6 +15,7 @@ __all__ = ["Predictive", "posterior_predictive", "predictive_check", "structure_
 NULL = 2000  # null draws, at least
 BAND = 0.2  # um: the misfit is placed to this
 LOCAL = 0.4  # share of the excess in one band beyond which it is that band's; evenly spread it is a twelfth
+MISSED = 0.3  # f beyond which "fits to f" would be a joke
 BROAD = 1.0  # half-width of the 90 % band over the flux beyond which a spectrum cannot disagree with it
 
 
@@ -187,6 +188,8 @@ def structure_check(envelope: Predictive) -> Check:
 def _size(envelope: Predictive) -> str:
     """Say how well the model fits."""
     f, told = envelope.misfit.f, _percent(envelope.errors)
+    if f > max(envelope.errors, MISSED):
+        return f"The model misses the spectrum by {_percent(f)}, where your errors are {told}"
     if f > envelope.errors:
         return f"The model fits to {_percent(f)}, more than your errors of {told}"
     return f"The model fits to your errors of {told}"

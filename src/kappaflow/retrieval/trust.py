@@ -48,7 +48,7 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "prior edge": (3.0, 8.0),  # density in the outer 2 % of the prior / the prior's own
 }
 GUESS = "line-list share, networks' guess"
-_SHARES = ("covered fraction", "line-list share", GUESS, "structure")  # shown in per cent
+_SHARES = ("covered fraction", "line-list share", GUESS, "structure", "learned")  # shown in per cent
 _EDGE = 0.02  # of the prior width: the rim that counts as its edge
 
 
@@ -67,6 +67,8 @@ class Check:
         """The value as a reader sees it; nothing where there is none."""
         if np.isnan(self.value):
             return ""
+        if self.name == "prior edge":
+            return f"{self.value:.2g} times the prior's density"
         return f"{self.value:.0%}" if self.name in _SHARES else f"{self.value:.3g}"
 
     def as_dict(self) -> dict[str, Any]:

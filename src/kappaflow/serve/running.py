@@ -10,12 +10,13 @@ import shlex
 import shutil
 import zipfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kappaflow.observe.distances import as_distance
 from kappaflow.observe.targets import Target
-from kappaflow.retrieval.catalogue import retrieve_files
+from kappaflow.retrieval.parallel import CatalogueRun, retrieve_many
 from kappaflow.retrieval.retriever import Retriever
 from kappaflow.serve.job_record import Asked, Job, Upload, folder_names
 from kappaflow.storage import written_whole
@@ -27,11 +28,16 @@ _PACKED = {".png", ".pdf", ".nc", ".gz", ".zip"}  # compressed already
 
 
 def run_job(folder: Path, retriever_for: Retrievers) -> dict[str, Any]:
-    """Retrieve the objects of the job in `folder`; returns a row per object, and leaves result/ and everything.zip."""
+    """Retrieve the objects of the job in `folder`; returns a row per object, and leaves result/ and everything.zip.
+
+    By the way of catalogues: one batch through the networks, many objects in several processes (they end with ours, see
+    `Child.stop`), and a job that is run again keeps the objects it had finished. `retriever_for` is called in those
+    processes too: it must be importable there.
+    """
     job = Job.from_dict(json.loads((folder / "job.json").read_text(encoding="utf-8")))
     files = _inputs(job, folder)
     names = folder_names(["inputs", *(one.title for one in job.objects)])[1:]  # `inputs` is taken, in the zip
-    retriever = retriever_for(job.asked)
+    load = partial(retriever_for, job.asked)
     rows: dict[str, dict[str, Any]] = {}
     # Objects that are read alike go in one batch, as on the command line; mostly that is all of them.
     for hints, group in _alike(job).items():
@@ -45,7 +51,8 @@ def run_job(folder: Path, retriever_for: Retrievers) -> dict[str, Any]:
             for k in group
         ]
         said = json.loads(hints)
-        outcomes, _ = retrieve_files(retriever, targets, folder / "result", command=command_of(job, said), **said)
+        run = CatalogueRun(command_of(job, said), resume=True)
+        outcomes, _ = retrieve_many(load, targets, folder / "result", run, said)
         rows |= {outcome.name: outcome.row() for outcome in outcomes}
     _write_targets(job, names, files, folder / "result" / "targets.csv")
     _pack(folder)

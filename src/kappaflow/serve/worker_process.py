@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def main() -> None:
             return {"ready": _loaded(networks) is not None}
         tell({"steps": [asdict(Step("loading networks and model", 0, 0))]})
         with listened_to(lambda steps: tell({"steps": [asdict(step) for step in steps]})):
-            return run_job(Path(request["folder"]), lambda asked: retriever_for(networks, asked))
+            return run_job(Path(request["folder"]), partial(retriever_for, networks))
 
     answer_requests(handle)
 
