@@ -83,14 +83,14 @@ def test_papers_channel_is_log_flux_with_its_own_mean_and_deviation_out(batch):
     assert np.allclose(channel, expected, atol=1e-3)
 
 
-def test_non_positive_flux_is_floored(batch):
+def test_non_positive_flux_is_floored_where_logarithms_are_taken(batch):
     flux = batch.flux.copy()
     flux[:, 3] *= -1
     mask = np.ones_like(batch.mask)
     once = replace(batch, flux=flux, mask=mask)
     deeper = replace(once, flux=np.where(np.arange(PIXELS) == 3, 2 * flux, flux))
-    for name in ("paper", "kappaflow"):
-        ours = features(name, replace(batch, mask=mask))
+    for name, instead in (("paper", None), ("kappaflow", "strided CNN on log flux")):
+        ours = features(name, replace(batch, mask=mask), instead)
         assert torch.isfinite(ours.prepare(once).channels).all()
         assert torch.allclose(ours.prepare(deeper).channels, ours.prepare(once).channels, atol=1e-5)
 
@@ -161,13 +161,17 @@ def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
     assert torch.allclose(ours(x), ours.out(torch.relu(ours.mix(both))), atol=1e-5)
 
 
-def test_projections_begin_as_uncorrelated_unit_components_of_the_clean_spectra():
+def test_projections_begin_as_components_of_the_clean_spectra_with_unit_variance_over_noisy_ones():
     rng = np.random.default_rng(1)
     clean = torch.as_tensor(rng.normal(size=(400, 6)) @ rng.normal(size=(6, PIXELS)) + 3.0, dtype=torch.float32)
     size = recipe("kappaflow", SIZE).embedding.model_copy(update={"components": 6})
     made = Projected(size, 2, PIXELS)
-    made.begin(clean)
+    noisy = clean + torch.as_tensor(rng.normal(size=clean.shape), dtype=torch.float32)
+    made.begin(clean, noisy)
     seen = made.first(clean).detach().numpy()
     np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-3)
-    np.testing.assert_allclose(np.cov(seen.T), np.eye(6), atol=0.02)
+    covariance = np.cov(seen.T)
+    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=0.02)
+    assert (np.diag(covariance) < 1).all()  # the rest of it is noise
+    np.testing.assert_allclose(made.first(noisy).detach().numpy().std(axis=0), 1, rtol=0.02)
     assert made(torch.stack((clean, torch.ones_like(clean)), dim=1)).shape == (400, SIZE.embedding)

@@ -32,15 +32,14 @@ def demo(
 ) -> None:
     """Show in a minute what kappaflow is for.
 
-    Simulates spectra with randomized opacities that no network has seen, asks the packaged control networks (fixed
-    opacities) and marginalized networks for C/O, and counts how often their intervals hold the truth. Then retrieves
-    the packaged JWST/NIRSpec spectrum of Wolf 1130C and writes report.html.
+    Simulates spectra with randomized opacities that no network has seen, asks the packaged networks for C/O, told that
+    line lists are right (control) and that they are as wrong as they are (marginalized), and counts how often their
+    intervals hold the truth. Then retrieves the packaged JWST/NIRSpec spectrum of Wolf 1130C and writes report.html.
 
     Example: kappaflow demo --out kappaflow-demo
     """
     from kappaflow.cli.retrieve_command import say_outcomes
     from kappaflow.evaluate.scoring import score_fresh
-    from kappaflow.inference.posterior import Posterior, packaged
     from kappaflow.observe.example import example_path
     from kappaflow.observe.targets import Target
     from kappaflow.retrieval.catalogue import retrieve_files
@@ -48,7 +47,7 @@ def demo(
     from kappaflow.retrieval.retriever import Retriever
 
     retriever = Retriever.load(settings=RetrievalSettings(amortized=True))
-    networks = {"control": Posterior.load(*packaged("control")), "marginalized": retriever.posterior}
+    networks = {"control": retriever.posterior.at(0), "marginalized": retriever.posterior}
     _say(as_json, f"1. {n} spectra with perturbed opacities, seen by networks that were never shown them")
     rows = score_fresh(networks, out / SPECTRA, n, seed=SEED)
     if not as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,15 @@ def score(posterior: Posterior, observed: Spectra, *, draws: int = SCORED, seed:
 
 
 def score_fresh(networks: Mapping[str, Posterior], folder: Path, n: int, *, seed: int) -> dict[str, dict[str, Any]]:
-    """Score each posterior on `n` spectra of the packaged opacities made here and now (and kept in `folder`)."""
+    """Score each posterior on `n` spectra of the packaged opacities made here and now (and kept in `folder`).
+
+    Those with a dial are judged where it stands, whatever the spectra's amplitude.
+    """
     card = next(iter(networks.values())).members[0].card
     config = make_config(preset=card.preset, parameters=card.parameters)
     simulate_directory(folder, config, n, seed=seed, resume=True)
     shards = Shards(folder, seed=seed)
     for posterior in networks.values():
         posterior.refuse_training_seed(shards.card.seed, folder)
-    observed = shards.evaluation(n)
+    observed = replace(shards.evaluation(n), amplitude=None)
     return {kind: score(posterior, observed) for kind, posterior in networks.items()}

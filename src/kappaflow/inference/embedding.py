@@ -107,7 +107,7 @@ class Projected(nn.Module):
     """Projections of every channel on all pixels, then residual blocks.
 
     The first channel's projections begin as the principal components of noise-free training spectra (`begin`), each
-    with unit variance, as in dingo's first layer; they are trained like all others.
+    with unit variance over noisy ones, as in dingo's first layer; they are trained like all others.
 
     References
     ----------
@@ -125,14 +125,16 @@ class Projected(nn.Module):
         self.out = nn.Linear(config.dense, config.features)
 
     @torch.no_grad()
-    def begin(self, clean: Tensor) -> None:
-        """Set the projections from the first channel (n, p) of noise-free spectra."""
+    def begin(self, clean: Tensor, noisy: Tensor) -> None:
+        """Set the projections from the first channel (n, p) of noise-free spectra, their scale from `noisy` ones."""
         mean = clean.mean(dim=0)
         left = (clean - mean).double()
-        values, vectors = torch.linalg.eigh(left.T @ left / len(left))
-        count = min(self.first.out_features, len(values))
-        spread = values[-count:].clamp_min(1e-8 * values[-1]).sqrt()
-        self.first.weight[:count] = (vectors[:, -count:] / spread).T.flip(0).float()
+        _, vectors = torch.linalg.eigh(left.T @ left / len(left))
+        count = min(self.first.out_features, vectors.shape[1])
+        vectors = vectors[:, -count:].flip(1).float()
+        # By their spread without noise the last of them would be nothing but noise, and large.
+        spread = ((noisy - mean) @ vectors).std(dim=0).clamp_min(1e-6)
+        self.first.weight[:count] = (vectors / spread).T
         self.first.bias.copy_(-self.first.weight @ mean)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -34,9 +34,9 @@ def networks_folder() -> Path:
     return Path(str(resources.files("kappaflow.data"))) / "networks"
 
 
-def packaged(kind: str = "marginalized") -> list[Path]:
-    """Networks that came with the package, `kind`: marginalized or control."""
-    return sorted(networks_folder().glob(f"{kind}*.safetensors"))
+def packaged() -> list[Path]:
+    """Networks that came with the package: seeds of one training, with a dial."""
+    return sorted(networks_folder().glob("*.safetensors"))
 
 
 def pooled(members: np.ndarray, n: int) -> np.ndarray:
@@ -329,10 +329,12 @@ class Posterior:
         return replace(spectra, amplitude=np.full(len(spectra), value))
 
     def _own(self, spectra: Spectra) -> Spectra:
-        """Return the spectra checked, with their own amplitudes where there is a dial."""
+        """Return the spectra checked, with a dial at their own amplitudes, or where it stands if they have none."""
         checked = self._checked(spectra.flux, spectra.error, spectra.mask, spectra.scale_known)
-        if self.dial is None or spectra.amplitude is None:
+        if self.dial is None:
             return checked
+        if spectra.amplitude is None:
+            return self._turned(checked)
         for end in (spectra.amplitude.min(), spectra.amplitude.max()):
             self._allowed(float(end))
         return replace(checked, amplitude=spectra.amplitude)

@@ -126,7 +126,9 @@ class Trainer:
         if isinstance(estimator.embedding, Projected) and clean.size:
             flux = torch.as_tensor(clean, dtype=torch.float32)
             good = torch.ones(flux.shape, dtype=torch.bool)
-            estimator.embedding.begin(estimator.features(flux, 1e-3 * flux, good, good[:, 0]).channels[:, 0])
+            smooth = estimator.features(flux, 1e-3 * flux, good, good[:, 0]).channels[:, 0]
+            noisy = [estimator.features.prepare(batch).channels[:, 0] for batch in self._some("training", SCALING)]
+            estimator.embedding.begin(smooth, torch.cat(noisy))
             self.state.start_averages()
 
     def _clean(self, count: int) -> np.ndarray:
