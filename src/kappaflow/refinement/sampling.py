@@ -45,7 +45,7 @@ class Effort:
     taught: int = 16  # of them, with derivatives
     enough: float = 0.25  # share of effective draws that ends the learning
     last: int = 64  # trajectories of the last walk, all of whose places are draws
-    walks: int = 3  # such walks at most, where chains have not mixed
+    walks: int = 6  # times that it is walked on at most, where chains have not mixed
     final: int = 384  # draws that are weighed at the end
 
 
@@ -137,7 +137,7 @@ def finish(
     """Walk, weigh and normalize; where the chains have not mixed walk on, where the emulator is wrong teach it."""
     walks: list[_Walk] = []
     while True:
-        walks.append(_last(learned, effort, rng))
+        walks.append(_last(learned, effort if not walks else replace(effort, final=effort.final // 3), rng))
         found = _weighed(learned, walks, rng)
         spent = len(walks) >= effort.walks if found.learned else learned.rounds >= effort.rounds[1]
         if found.sound or spent:
@@ -236,16 +236,15 @@ def _last(learned: Learned, effort: Effort, rng: np.random.Generator) -> _Walk:
         for some in np.split(places, range(effort.weighed, len(places), effort.weighed))
     ]
     judged = Judged.joined(parts)
-    chains = _restarted(chains, flat, flat[places], judged.ln_weight, rng)
-    return _Walk(path, values, judged, places % values.shape[1], chains)
+    covariance = 0.5 * np.cov(flat.T) + 0.5 * chains.root @ chains.root.T
+    return _Walk(path, values, judged, places % values.shape[1], chains.with_covariance(covariance))
 
 
 def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> Sampled:
-    """Weigh the draws of all walks on one emulator together, as of so many chains more, and normalize."""
-    count = walks[0].values.shape[1]
-    path, values = (np.concatenate([getattr(w, name) for w in walks], axis=1) for name in ("path", "values"))
+    """Weigh the draws of all walks on one emulator together, each the continuation of the last, and normalize."""
+    path, values = (np.concatenate([getattr(w, name) for w in walks]) for name in ("path", "values"))
     judged = Judged.joined([w.judged for w in walks])
-    chain = np.concatenate([w.chain + i * count for i, w in enumerate(walks)])
+    chain = np.concatenate([w.chain for w in walks])
     there = _not_lost(judged.ln_weight, chain, values.shape[1])
     kept = np.flatnonzero(there[chain])
     weights = smoothed(judged.ln_weight[kept])
