@@ -49,6 +49,7 @@ LACKING_E_LOWER = 3000.0  # cm-1, at most: beyond, the difference of two nearly 
 EXOMOL_STEP = 0.25  # cm-1, of the 600 K files
 ENVELOPE_TEMPERATURES = {"H2O": (350, 600, 3400)}  # K; 350 and 600 for others
 SPOILED_BANDS = {"H2O": (2494.0,)}  # cm-1, a band edge: the k-table has HITRAN2012's spurious H2O lines there
+SPURIOUS = 2.0  # a line that is stronger than all ExoMol has nearby by this is none; for no other molecule is one at 1.5
 BAND_WINDOW = (1850.0, 3550.0)  # cm-1: k-table bands that touch the modelling grid
 
 _PAR = {
@@ -95,12 +96,12 @@ def warm_cool(data: Path, species: str) -> tuple[BinnedCrossSection, BinnedCross
 
 
 def without_spurious(lines: Lines, data: Path) -> Lines:
-    """Drop lines of the main isotopologue 30 times stronger at 600 K than all that ExoMol has within 0.5 cm-1."""
+    """Drop lines of the main isotopologue much stronger at 600 K than all that ExoMol has within 0.5 cm-1."""
     warm, _ = warm_cool(data, lines.molecule)
     total = np.cumsum(np.append(0.0, warm.sigma * warm.step))
     edges = np.append(warm.nu - warm.step / 2, warm.nu[-1] + warm.step / 2)
     nearby = np.interp(lines.nu + 0.5, edges, total) - np.interp(lines.nu - 0.5, edges, total)
-    spurious = (lines.isotope == 1) & (strength(lines, 600.0) > 30 * nearby) & (strength(lines, 600.0) > 1e-26)
+    spurious = (lines.isotope == 1) & (strength(lines, 600.0) > SPURIOUS * np.maximum(nearby, 1e-26))
     return lines.where(~spurious)
 
 
