@@ -49,7 +49,7 @@ LACKING_E_LOWER = 3000.0  # cm-1, at most: beyond, the difference of two nearly 
 EXOMOL_STEP = 0.25  # cm-1, of the 600 K files
 ENVELOPE_TEMPERATURES = {"H2O": (350, 600, 3400)}  # K; 350 and 600 for others
 SPOILED_BANDS = {"H2O": (2494.0,)}  # cm-1, a band edge: the k-table has HITRAN2012's spurious H2O lines there
-SPURIOUS = 2.0  # a line that is stronger than all ExoMol has nearby by this is none; for no other molecule is one at 1.5
+SPURIOUS = 2.0  # times all that ExoMol has nearby: a stronger line is none; no other molecule has one above 1.5
 BAND_WINDOW = (1850.0, 3550.0)  # cm-1: k-table bands that touch the modelling grid
 
 _PAR = {
