@@ -135,7 +135,8 @@ class Features(nn.Module):
         count, total, square = 0.0, torch.tensor(0.0), torch.tensor(0.0)
         scales = []
         for batch in batches:
-            spectra = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)), self.inputs.fill)
+            flux, error, mask = (torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask))
+            spectra = _clean(flux, error, mask, self.inputs.fill)
             scales.append(torch.log(spectra.median[:, 0]).double())
             good = spectra.mask[:, None].double()
             raw = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1).double()

@@ -339,4 +339,5 @@ def _evidence(density: Density, chains: tuple[Walked, ...], settings: ReferenceS
         return np.array([density(row)[0] for row in rows]), rows
 
     at_centre = density(density.centre)[0]  # chains count from there
-    return log_normalization(of_many, w[chosen], value[chosen] + at_centre, rng)
+    about = np.linalg.cholesky(np.cov(w.T))
+    return log_normalization(of_many, w[chosen], value[chosen] + at_centre, rng, about=about)
