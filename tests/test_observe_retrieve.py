@@ -40,6 +40,7 @@ def test_a_simulated_spectrum_gives_draws_in_the_prior_and_a_whole_trust_card(ne
         "SNR",
         "covered fraction",
         "resemblance",
+        "brightness",
         "posterior predictive",
         "structure",
         "seed disagreement",
@@ -158,7 +159,7 @@ def test_one_object_leaves_arviz_json_csv_and_figures(run, tmp_path):
     assert summary["parameters"]["C_O"]["q50"] == pytest.approx(float(np.median(draws)), abs=0.02)
     assert said["objects"][0]["C_O_q50"] == summary["parameters"]["C_O"]["q50"]
     assert summary["spectrum"]["scale_known"] is True
-    assert len(summary["trust"]) == 10
+    assert len(summary["trust"]) == 11
 
 
 def asked():

@@ -44,6 +44,8 @@ def small(name="kappaflow", **training):
     """A recipe small enough for tests: every piece of it is there."""
     whole = recipe(name, NetworkSize(transforms=2, hidden=(32, 32), embedding=16)).model_dump()
     whole["embedding"].update(channels=(4, 8))
+    if whole["embedding"]["kind"] == "projected":
+        whole["embedding"].update(dense=64)
     whole["training"].update({"batch": 128, **training})
     return Recipe(**whole)
 

@@ -21,7 +21,7 @@ from kappaflow.refinement.column import ListedColumn
 from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
 
 __all__ = [
-    "Column",
+    "ColumnNumbers",
     "Expansion",
     "Joint",
     "ListedModel",
@@ -37,7 +37,7 @@ LEAST = 8  # spectra computed at once
 TOGETHER = 4  # spectra whose derivatives are: they share one reading of the opacity table
 
 
-class Column(Protocol):
+class ColumnNumbers(Protocol):
     """Numbers through which parameters act on a spectrum: bent functions of these, cheap (`column.py`)."""
 
     @property
@@ -66,7 +66,7 @@ class Predictor(Protocol):
     """Noise-free spectra on all pixels, and their derivatives."""
 
     @property
-    def column(self) -> Column | None:
+    def column(self) -> ColumnNumbers | None:
         """What parameters act through, where that is known."""
         ...
 
