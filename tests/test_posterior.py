@@ -39,7 +39,7 @@ def pooled(folders):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """One network of the recipe that ships, trained until it is good: its inputs, its convolutions, its box.
+    """One network of the recipe that ships, trained until it is good: its inputs, its projections, its box.
 
     Smaller are the flow and the embedding; batch, rate and average suit 1,400 steps instead of 40,000.
     """

@@ -2,8 +2,9 @@
 
 y = (1 + sigma_cal g_d) F(theta, c) + noise on the good pixels, g_d ~ N(0, 1) per detector, the noise's variance
 v = sigma^2 + (f F)^2. In the coordinates z of `coordinates.py` the prior is standard normal, so that coefficients and
-gains can be fitted or sampled with the parameters (`Joint`), held, or integrated out to first order (`Marginal`): then
-y is normal with covariance v + B'B, B the derivatives with respect to what is integrated, of low rank.
+gains can be fitted or sampled with the parameters (`Joint`), held, or integrated out to first order
+(`marginal_log_likelihood`): then y is normal with covariance v + B'B, B the derivatives with respect to what is
+integrated, of low rank.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ __all__ = [
     "Expansion",
     "Joint",
     "ListedModel",
-    "Marginal",
     "Observation",
     "Predictor",
     "log_likelihood",
@@ -273,41 +273,3 @@ class Joint:
 def gain_basis(data: Observation, point: Point, flux: np.ndarray) -> np.ndarray:
     """Return what a unit of each gain adds to `flux` (n,): shape (2, n)."""
     return point.sigma_cal * flux * (data.detector == np.arange(DETECTORS)[:, None])
-
-
-class Marginal:
-    """Ln posterior density of parameters, structure and scale, coefficients and gains integrated out to first order.
-
-    Parameters
-    ----------
-    joint : the density of all coordinates
-    z : (k,), where it is expanded: the coefficients there are those that spectra are computed with, and
-        d ln F / d coefficient is held at its value there
-    """
-
-    def __init__(self, joint: Joint, z: np.ndarray) -> None:
-        self.joint = joint
-        self.at = joint.coordinates.point(z)
-        c = joint.coordinates
-        made = joint.predictor.derivatives(self.at.theta[None], self.at.field[None])
-        flux, of_field = made[0][0], made[2][0]
-        sigma = np.asarray(c.sigma)[c.varied]
-        self.coefficients = self.at.field[c.varied] / sigma
-        self.log_basis = (of_field[c.varied] * sigma[:, None] / flux)[:, joint.data.good]
-        kept = [np.arange(c.size)[c.places[kind]] for kind in ("theta", "structure", "scale")]
-        self.kept = np.concatenate(kept)  # coordinates of z that are left
-
-    def __call__(self, z: np.ndarray) -> np.ndarray:
-        """Ln density (b,), but for the constant of `Joint`, of the kept coordinates z (b, kept)."""
-        c, joint = self.joint.coordinates, self.joint
-        whole = np.zeros((len(z), c.size))
-        whole[:, self.kept] = z
-        whole[:, c.places["field"]] = self.coefficients
-        points = [c.point(row) for row in whole]
-        found = []
-        for point, flux in zip(points, joint.fluxes(points), strict=True):
-            basis = np.concatenate([self.log_basis * flux, gain_basis(joint.data, point, flux)])
-            # The mean at zero coefficients, to first order.
-            residual = joint.data.flux - flux + self.coefficients @ basis[: len(self.coefficients)]
-            found.append(marginal_log_likelihood(residual, basis, joint.variance(point, flux)))
-        return np.array(found) - 0.5 * (c.precision[self.kept] * z**2).sum(axis=1)
