@@ -1,6 +1,6 @@
 """How long a catalogue takes: real spectra, noised again, through `kappaflow retrieve --targets`.
 
-    python benchmarks/catalogue.py --data DIR --n 94 --out catalogue [--options "--amortized"]
+    python benchmarks/catalogue.py --data DIR --n 94 --out catalogue [--options=--amortized]
 
 DIR (or DIR/spectra) holds the seven G395H spectra. Each is copied with fresh noise of half its own error added (and the
 error grown by as much), so that every copy is another spectrum; the command runs as a user would run it, and prints its

@@ -10,8 +10,9 @@ from kappaflow.errors import UserError
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.emulated import EmulatedDensity
-from kappaflow.refinement.emulator import Emulator, design
-from kappaflow.refinement.importance import smoothed
+from kappaflow.refinement.emulator import Emulator, Lessons, expansion
+from kappaflow.refinement.exact_chains import bridged, go_on, state_at
+from kappaflow.refinement.importance import judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
@@ -116,47 +117,88 @@ def test_without_a_distance_the_scale_is_sampled_in_place_of_the_radius():
     assert abs(mean - np.log(radius2 * gains.mean())) < 4 * np.sqrt(weight @ (scale - mean) ** 2)
 
 
+def taught_density(joint, truth, n=48):
+    """Return an emulated density about the best fit, its covariance's root and exact spectra that it has not seen."""
+    (top,) = climb(joint.expand, [Climb(np.zeros(truth.size))], steps=80)
+    root = np.linalg.cholesky(np.linalg.inv(top.here.information))
+    rng, outer = np.random.default_rng(0), Outer(joint)
+    z = top.z + rng.standard_normal((2 * n, truth.size)) @ root.T
+    flux = joint.fluxes([joint.coordinates.point(row) for row in z]) / outer.factor(z)[:, None]
+    expanded = expansion(joint, top.z)
+    emulator = Emulator(Warp(joint, top.z, *expanded), *expanded, Lessons(z[:n], flux[:n]))
+    return EmulatedDensity(joint, emulator, top.z, root @ root.T), Lessons(z[n:], flux[n:])
+
+
 def test_an_emulator_of_a_bent_model_is_the_model_and_knows_its_derivatives():
-    joint, truth = bright_case(1, bend=0.3)
-    rng = np.random.default_rng(0)
-    (top,) = climb(joint.expand, [Climb(np.zeros(truth.size))], steps=80)
-    covariance = np.linalg.inv(top.here.information)
-    z = top.z + rng.standard_normal((12, truth.size)) @ np.linalg.cholesky(covariance).T
-    z[0] = top.z
-    made, outer = design(joint, z), Outer(joint)
-    emulator = Emulator(Warp(joint, top.z, made.flux[0], made.slopes[0]), made, covariance)
-    fresh = top.z + rng.standard_normal((6, truth.size)) @ np.linalg.cholesky(covariance).T
-    exact = joint.fluxes([joint.coordinates.point(row) for row in fresh])
-    none = np.zeros((6, 0))
-    made, pulled = emulator(fresh[:, outer.inputs], none)
-    np.testing.assert_allclose(made * outer.factor(fresh)[:, None], emulator.project(exact), atol=0.05)
-    weight, step = rng.standard_normal(made.shape), 1e-5
+    density, fresh = taught_density(*bright_case(1, bend=0.3))
+    emulator, outer = density.emulator, density.outer
+    inputs = fresh.z[:6, outer.inputs]
+    plain, made, pulled = emulator(inputs)
+    np.testing.assert_array_equal(plain, inputs)  # nothing is known of columns: nothing is sheared
+    factor = outer.factor(fresh.z[:6])[:, None]
+    np.testing.assert_allclose(made * factor, fresh.flux[:6] * emulator.warp.white * factor, atol=0.05)
+    weight, step = np.random.default_rng(1).standard_normal(made.shape), 1e-5
+    slopes = pulled(np.zeros_like(inputs), weight)
     for i in range(outer.inputs.size):
-        shift = step * np.eye(outer.inputs.size)[i]
-        ends = [emulator(fresh[:, outer.inputs] + s * shift, none)[0] for s in (1, -1)]
+        ends = [emulator(inputs + s * step * np.eye(outer.inputs.size)[i])[1] for s in (1, -1)]
         slope = (weight * (ends[0] - ends[1])).sum(axis=1) / (2 * step)
-        np.testing.assert_allclose(pulled(weight)[0][:, i], slope, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(slopes[:, i], slope, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("structure", [False, True])
 @pytest.mark.parametrize("bend", [0.0, 0.3])
-def test_the_force_of_the_emulated_density_is_its_gradient(bend):
-    joint, truth = bright_case(2, bend=bend)
-    (top,) = climb(joint.expand, [Climb(np.zeros(truth.size))], steps=80)
-    covariance = np.linalg.inv(top.here.information)
-    rng = np.random.default_rng(0)
-    z = np.vstack([top.z, top.z + 0.5 * rng.standard_normal((8, truth.size)) @ np.linalg.cholesky(covariance).T])
-    lessons = design(joint, z[:6]).joined(
-        design(joint, z[6:], joint.fluxes([joint.coordinates.point(row) for row in z[6:]]))
-    )
-    warp = Warp(joint, top.z, lessons.flux[0], lessons.slopes[0])
-    density = EmulatedDensity(joint, Emulator(warp, lessons, covariance), top.z, covariance)
+def test_the_force_of_the_emulated_density_is_its_gradient(bend, structure):
+    density, fresh = taught_density(*bright_case(2, bend=bend, structure=structure))
     density.soft = 0.0  # the one thing that is blurred on purpose
-    v = density.of(z[1:4])
+    v = density.of(fresh.z[:3])
     _, force = density(v)
     step = 1e-5
     for i in range(v.shape[1]):
         ends = [density(v + s * step * np.eye(v.shape[1])[i])[0] for s in (1, -1)]
         np.testing.assert_allclose(force[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=2e-3)
+
+
+def test_weights_of_an_emulator_that_is_right_are_all_the_same():
+    """Radius, gains and structure are drawn for every place, and what that costs is paid in full."""
+    density, fresh = taught_density(*bright_case(2, bend=0.3, structure=True))
+    v = density.of(fresh.z)
+    ln = judge(density.joint, density.complete(v, np.random.default_rng(0)), density(v)[0]).ln_weight
+    assert ln.std() < 0.2
+
+
+def test_exact_chains_forget_what_the_emulator_gets_wrong():
+    """Stretched and shifted emulators propose; chains end at the exact posterior, which weights alone miss."""
+    joint, _, (mean, precision) = linear_case(0)
+    density, _ = taught_density(joint, mean)
+    wrong = EmulatedDensity(joint, density.emulator, density.mode, density.covariance)
+    wrong.data = density.data + 0.3  # a third of the noise, in every pixel
+    rng = np.random.default_rng(0)
+    root = np.linalg.cholesky(density.outer.covariance(mean, np.linalg.inv(precision)))
+    chains = Population(density.of(mean[None]) + 0.5 * rng.standard_normal((32, len(root))) @ root.T, root)
+    chains, _, _ = walk(wrong, chains, 20, rng, tune=True)
+    _, biased, _ = walk(wrong, chains, 60, rng)
+    state, _ = go_on(wrong, state_at(wrong, chains.at, rng), chains, 20, rng, trajectories=2)
+    _, path = go_on(wrong, state, chains, 120, rng, trajectories=2)
+    kept = np.arange(mean.size - 2)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))[kept]
+    off = {
+        name: np.abs(draws.reshape(-1, draws.shape[2]).mean(axis=0) - mean[kept]) / sd
+        for name, draws in (("emulated", biased), ("exact", path.v))
+    }
+    error = 4.5 / np.sqrt(efficiency(path.v) * path.v.shape[0] * path.v.shape[1])
+    assert off["emulated"].max() > 2 * error
+    assert off["exact"].max() < error
+    assert 0.1 < path.accepted < 0.95
+
+
+def test_a_bridge_between_two_sets_of_draws_finds_the_ratio_of_their_constants():
+    rng = np.random.default_rng(0)
+    narrow, wide = rng.normal(0, 1, 4000), rng.normal(0, 1.5, 4000)
+
+    def ln_weight(x):  # of a normal density of standard deviation 1, times e^3, over one of 1.5
+        return 3.0 - 0.5 * x**2 + 0.5 * (x / 1.5) ** 2 + np.log(1.5)
+
+    assert bridged(ln_weight(wide), ln_weight(narrow)) == pytest.approx(3.0, abs=0.05)
 
 
 def test_a_walk_samples_a_normal_density_whatever_its_force_and_bridges_to_its_constant():

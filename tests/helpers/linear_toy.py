@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy.special import ndtri
+from whole_thin import WholeThin
 
 from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.likelihood import Joint, Observation
@@ -17,8 +18,6 @@ BRIGHT = Box(("a", "b", "R", "sigma_cal"), (1.0, -2.0, 0.5, 0.0), (3.0, 5.0, 2.0
 class LinearModel:
     """F = R^2 (10 + A u + B c), u the normal quantile of a parameter's place in its box; R = 1 where it has none."""
 
-    column = None
-
     def __init__(self, box=PLAIN, bend=0.0):
         rng = np.random.default_rng(0)
         self.box, self.bend = box, bend
@@ -33,6 +32,9 @@ class LinearModel:
         u, radius = self._parts(theta)
         bent = np.stack([u[:, 0], u[:, 1] + self.bend * u[:, 0] ** 2], axis=1)
         return radius[:, None] ** 2 * (10 + bent @ self.a + field @ self.b)
+
+    def thinned(self, good):
+        return WholeThin(self, COEFFICIENTS)
 
     def derivatives(self, theta, field):
         flux = self(theta, field)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from whole_thin import WholeThin
 
 from kappaflow.parameters import INDEX
 from kappaflow.refinement import FitSettings, RefineSettings
@@ -42,11 +43,12 @@ class ToyPredictor:
     model: ToyModel
     lists: tuple[int, ...]
 
-    column = None
-
     def __call__(self, theta, field):
         chosen = {s: names[i] for (s, names), i in zip(self.model.names.items(), self.lists, strict=True)}
         return np.asarray(self.model(theta, field, chosen), float)
+
+    def thinned(self, good):
+        return WholeThin(self, len(self.lists) * self.model.parameters.coefficients)
 
     def derivatives(self, theta, field):
         theta, field = np.asarray(theta, float), np.asarray(field, float)

@@ -21,7 +21,7 @@ from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmospher
 from kappaflow.physics.temperature import profile
 from kappaflow.physics.transfer import emergent_flux, planck
 
-__all__ = ["Sensitivity", "column_response", "column_values", "sensitivities"]
+__all__ = ["CONTINUUM", "Sensitivity", "column_response", "column_values", "few_nodes", "numbers", "sensitivities"]
 
 AFTER = ("R", "v_r", "v_sin_i")  # act on the emergent flux
 NOWHERE = ("sigma_cal", "log_f")  # act on the noise
@@ -207,12 +207,20 @@ def column_values(
     Ln columns of all species and layers, temperatures of layers and of levels, and the continuum of all layers in
     `CONTINUUM` places: between them it is smooth. They are cheap, and as nonlinear as chemistry and clouds are.
     """
-    nodes = tables.lines.nodes
-    places = jnp.linspace(0, nodes.shape[0] - 1, CONTINUUM).round().astype(int)
-    few = tables.lines._replace(nodes=nodes[places, nodes.shape[1] // 2 :][:, :1])
-    air = atmosphere(theta, lists, tables._replace(lines=few))
-    ln_column = air.ln_column + slopes[:, None] * air.warmth
-    parts = (ln_column, _temperature(theta, tables), air.level_temperature, air.continuum)
+    few = tables._replace(lines=few_nodes(tables.lines))
+    air = atmosphere(theta, lists, few)
+    return numbers(theta, air._replace(ln_column=air.ln_column + slopes[:, None] * air.warmth), few)
+
+
+def few_nodes(lines: LineTables) -> LineTables:
+    """Return the tables with `CONTINUUM` nodes in all, in the middle of as many blocks."""
+    places = jnp.linspace(0, lines.nodes.shape[0] - 1, CONTINUUM).round().astype(int)
+    return lines._replace(nodes=lines.nodes[places, lines.nodes.shape[1] // 2 :][:, :1])
+
+
+def numbers(theta: Float[Array, " parameter"], air: Atmosphere, tables: Tables) -> Float[Array, " value"]:
+    """Numbers of a column that has few nodes, in one row; see `column_values`."""
+    parts = (air.ln_column, _temperature(theta, tables), air.level_temperature, air.continuum)
     return jnp.concatenate([part.reshape(-1) for part in parts])
 
 

@@ -125,12 +125,7 @@ class Coordinates:
         theta[self.free] = low[self.free] + width[self.free] * ndtr(u)
         slope = np.zeros(theta.size)
         slope[self.free] = width[self.free] * _density(u)
-        f, ln_f_slope = self.f, 0.0
-        if self.structure:
-            bottom, top = self.structure_bounds
-            v = z[self.places["structure"]][0]
-            f = 10.0 ** (bottom + (top - bottom) * ndtr(v))
-            ln_f_slope = np.log(10.0) * (top - bottom) * _density(v)
+        f, ln_f_slope = (a[0] for a in self.structures(z[None, self.places["structure"]]))
         if "log_f" in self.box.names and f > 0:
             bottom, top = self.structure_bounds
             theta[self.box.names.index("log_f")] = np.clip(np.log10(f), bottom, top)
@@ -140,6 +135,13 @@ class Coordinates:
         sigma_cal = float(theta[names.index("sigma_cal")]) if "sigma_cal" in names else 0.0
         ln_scale = float(z[self.places["scale"]][0]) if self.scale_free else 0.0
         return Point(theta, slope, field, z[self.places["gains"]], sigma_cal, float(f), float(ln_f_slope), ln_scale)
+
+    def structures(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return f (b,) of its coordinate u (b, 1), and d ln f / du; of (b, 0) where it is held."""
+        if not self.structure:
+            return np.full(len(u), self.f), np.zeros(len(u))
+        bottom, top = self.structure_bounds
+        return 10.0 ** (bottom + (top - bottom) * ndtr(u[:, 0])), np.log(10.0) * (top - bottom) * _density(u[:, 0])
 
     def at(self, theta: np.ndarray, *, f: float = 0.1, ln_scale: float = 0.0) -> np.ndarray:
         """Return z of parameters `theta` (D,), coefficients and gains at 0; values at a bound are drawn inwards."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from kappaflow.refinement.emulator import Emulator
 from kappaflow.refinement.likelihood import Joint
@@ -17,6 +18,7 @@ from kappaflow.refinement.outer import Completed, Outer
 
 __all__ = ["EmulatedDensity", "Fence"]
 
+TINY = 1e-9  # share of the structure's prior beyond which it is outside
 SOFT = 0.5  # of the standard deviation of D: how its prior is blurred in the gradient
 
 
@@ -39,10 +41,11 @@ class Fence(NamedTuple):
 
 
 class EmulatedDensity:
-    """Ln density of v = (w, warped coefficients), w the outer coordinates, the structure held.
+    """Ln density of v = (w, structure, warped coefficients), w the outer coordinates.
 
-    Priors are normalized but for those of the smooth parameters and the coefficients, exp(-u^2/2); the data's constant
-    is `Joint`'s.
+    Priors are normalized but for those of smooth parameters, structure and coefficients, exp(-u^2/2); the data's
+    constant is `Joint`'s. The structure is a share of the flux with the mean of its gains: of the radius alone nothing
+    is known.
 
     Parameters
     ----------
@@ -56,46 +59,70 @@ class EmulatedDensity:
     def __init__(
         self, joint: Joint, emulator: Emulator, z: np.ndarray, covariance: np.ndarray, fence: Fence | None = None
     ) -> None:
-        self.outer = Outer(joint)
+        self.outer, self.joint = Outer(joint), joint
         self.emulator, self.mode, self.covariance, self.fence = emulator, z, covariance, fence
         place = self.outer.size - 1
         spread = self.outer.covariance(z, covariance)[place, place]
         self.soft = SOFT * float(np.sqrt(spread)) if self.outer.bright else 0.0
+        white = emulator.warp.white
+        self.data, self.variance = joint.data.flux * white, (joint.data.error * white) ** 2
+        self.constant = float(np.log(white).sum())
 
     def of(self, z: np.ndarray) -> np.ndarray:
-        """Return v (b, outer + coefficients) of z (b, size)."""
+        """Return v of z (b, size)."""
         warp = self.emulator.warp
-        return np.concatenate([self.outer.of(z), warp.warped(z[:, self.outer.inputs])[:, warp.count :]], axis=1)
+        warped = warp.warped(z[:, self.outer.inputs])[:, warp.count :]
+        return np.concatenate([self.outer.of(z), z[:, self.outer.structure], warped], axis=1)
 
     def __call__(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ln density (b,) and its gradient (b, outer + coefficients)."""
-        n, k, warp = self.outer.smooth.size, self.outer.size, self.emulator.warp
-        w, inputs = v[:, :k], self._inputs(v)
-        bent = warp.bent(inputs)
-        c = inputs[:, n:] - bent @ warp.mimic.T
-        bright, sign = self.outer.brightness(w, self.emulator.detector)
-        made, pulled = self.emulator(inputs, bent)
-        left = self.emulator.data - bright * made
-        prior, of_outer = self.outer.prior(w, self.soft)
+        """Ln density (b,) and its gradient, of v (b, k)."""
+        outer, n, k = self.outer, self.outer.smooth.size, self.outer.size
+        w, u = v[:, :k], v[:, k : k + outer.structure.size]
+        inputs, made, pulled = self.emulator(self._warped(v))
+        c = inputs[:, n:]
+        bright, sign = outer.brightness(w, self.joint.data.detector)
+        f, ln_f_slope = self.joint.coordinates.structures(u)
+        level = np.exp(w[:, -2:-1]) if outer.bright else 1.0
+        mean, noise = bright * made, f[:, None] * level * made
+        left, variance = self.data - mean, self.variance + noise**2
+        pull = left / variance
+        prior, of_outer = outer.prior(w, self.soft)
         if self.fence is not None:
             factor, push = self.fence(w)
             prior, of_outer = prior + factor, of_outer + push
-        value = prior - 0.5 * ((c**2).sum(axis=1) + (left**2).sum(axis=1) + self.emulator.outside)
-        of_inputs, of_bent = pulled(bright * left)
-        of_inputs = of_inputs + warp.pulled(inputs, of_bent + c @ warp.mimic)
+        value = prior - 0.5 * ((c**2).sum(axis=1) + (u**2).sum(axis=1)) + self.constant
+        value = value - 0.5 * (left * pull + np.log(variance)).sum(axis=1)
+        wider = (left * pull - 1) / variance * noise  # by the structure's standard deviation
+        of_inputs = pulled(np.pad(-c, ((0, 0), (n, 0))), bright * pull + wider * f[:, None] * level)
         of_outer[:, :n] += of_inputs[:, :n]
-        if self.outer.bright:
-            moved = bright * made * left
-            of_outer[:, -2] += moved.sum(axis=1)
-            of_outer[:, -1] += moved @ sign
-        return value, np.concatenate([of_outer, of_inputs[:, n:] - c], axis=1)
+        if outer.bright:
+            of_outer[:, -2] += (mean * pull + wider * noise).sum(axis=1)
+            of_outer[:, -1] += (mean * pull) @ sign
+        of_structure = ((wider * noise).sum(axis=1) * ln_f_slope)[:, None] - u if u.size else u
+        return value, np.concatenate([of_outer, of_structure, of_inputs[:, n:]], axis=1)
 
     def complete(self, v: np.ndarray, rng: np.random.Generator) -> Completed:
-        """Draw radius, gains and sigma_cal for each of `v` (b, outer + coefficients); the structure is the mode's."""
-        z = np.tile(self.mode, (len(v), 1))
-        z[:, self.outer.field] = self.emulator.warp.plain(self._inputs(v))[:, self.outer.smooth.size :]
-        return self.outer.complete(v[:, : self.outer.size], z, rng)
+        """Draw radius, gains and sigma_cal for each of `v` (b, k); the structure follows the radius.
 
-    def _inputs(self, v: np.ndarray) -> np.ndarray:
+        What the data know is the structure's share of the flux with its gains, to a per cent or two.
+        """
+        outer, c = self.outer, self.joint.coordinates
+        z = np.tile(self.mode, (len(v), 1))
+        z[:, outer.field] = self.emulator.warp.plain(self._warped(v))[:, outer.smooth.size :]
+        drawn = outer.complete(v[:, : outer.size], z, rng)
+        if not c.structure:
+            return drawn
+        u = v[:, outer.size : outer.size + 1]
+        f, slope = c.structures(u)
+        level = v[:, outer.size - 2] - np.log(outer.factor(drawn.z)) if outer.bright else 0.0
+        bottom, top = c.structure_bounds
+        unit = (np.log10(f) + level / np.log(10.0) - bottom) / (top - bottom)
+        moved = ndtri(np.clip(unit, TINY, 1 - TINY))
+        drawn.z[:, outer.structure[0]] = moved
+        odds = np.log(slope / c.structures(moved[:, None])[1])
+        return drawn._replace(ln_odds=np.where((unit > TINY) & (unit < 1 - TINY), drawn.ln_odds + odds, -np.inf))
+
+    def _warped(self, v: np.ndarray) -> np.ndarray:
         """Warped inputs (b, inputs) of v."""
-        return np.concatenate([v[:, : self.outer.smooth.size], v[:, self.outer.size :]], axis=1)
+        after = self.outer.size + self.outer.structure.size
+        return np.concatenate([v[:, : self.outer.smooth.size], v[:, after:]], axis=1)

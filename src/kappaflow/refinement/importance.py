@@ -1,4 +1,4 @@
-"""Exact weights of draws: the forward model with coefficients and gains as drawn, the structure integrated out."""
+"""Exact weights of draws: what the forward model says of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kappaflow.refinement.likelihood import Joint
+from kappaflow.refinement.likelihood import Joint, log_likelihood
 from kappaflow.refinement.outer import Completed, Outer
 
-__all__ = ["Exact", "Judged", "Weights", "smoothed"]
-
-WIDE, NEAR = 24, 25  # nodes of the structure over its prior, and about the mode
-REACH = 5.0  # standard deviations about it
+__all__ = ["Judged", "Weights", "judge", "smoothed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +34,8 @@ def smoothed(ln: np.ndarray) -> Weights:
         import arviz
 
     ln = np.where(np.isfinite(ln), ln, np.nanmin(ln[np.isfinite(ln)], initial=0.0) - 1e3)
+    if np.ptp(ln) < 1e-6:  # a tail of equal weights has no shape
+        return Weights(np.full(ln.size, -np.log(ln.size)), float(ln.mean()), 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few draws in the tail: k is then infinite
         found, k = arviz.psislw(ln.copy())
@@ -59,47 +58,13 @@ class Judged:
         return Judged(*(np.concatenate(column) for column in columns))
 
 
-class Exact:
-    """The exact density of draws; the structure is summed over nodes.
-
-    Some of the nodes lie over its prior, others about the mode, where the data often know it to a few per cent.
-    """
-
-    def __init__(self, joint: Joint, z: np.ndarray, covariance: np.ndarray) -> None:
-        self.joint, self.outer = joint, Outer(joint)
-        c = joint.coordinates
-        self.u, self.ln_u, self.f = np.zeros(1), np.zeros(1), np.array([c.f])
-        if c.structure:
-            place = c.places["structure"].start
-            near = z[place] + REACH * np.sqrt(covariance[place, place]) * np.linspace(-1, 1, NEAR)
-            self.u = np.unique(np.concatenate([np.linspace(-4, 4, WIDE), np.clip(near, -6, 6)]))
-            self.ln_u = np.log(np.gradient(self.u)) - 0.5 * self.u**2 - 0.5 * np.log(2 * np.pi)
-            rows = np.tile(z, (self.u.size, 1))
-            rows[:, place] = self.u
-            self.f = np.array([c.point(row).f for row in rows])
-
-    def judge(self, drawn: Completed, ln_drawn: np.ndarray, rng: np.random.Generator) -> Judged:
-        """Weigh draws whose ln density was `ln_drawn` (b,), but for what was completed; give each a structure.
-
-        That is drawn from its distribution given all else.
-        """
-        c, z = self.joint.coordinates, drawn.z
-        flux = self.joint.fluxes([c.point(row) for row in z])
-        per_node = np.stack([self._per_node(*row) for row in zip(flux, drawn.gains, strict=True)])
-        prior = -0.5 * (z[:, self.outer.inputs] ** 2).sum(axis=1) + drawn.ln_odds
-        value = np.logaddexp.reduce(per_node, axis=1) + prior
-        if c.structure:
-            share = np.cumsum(np.exp(per_node - np.logaddexp.reduce(per_node, axis=1, keepdims=True)), axis=1)
-            node = (rng.random((len(z), 1)) > share).sum(axis=1).clip(0, self.u.size - 1)
-            z = z.copy()
-            z[:, c.places["structure"].start] = (
-                self.u[node] + rng.uniform(-0.5, 0.5, len(z)) * np.gradient(self.u)[node]
-            )
-        return Judged(z, flux, value - ln_drawn)
-
-    def _per_node(self, flux: np.ndarray, gains: np.ndarray) -> np.ndarray:
-        """Ln likelihood (m,) of one spectrum with its gains, per node of the structure."""
-        data = self.joint.data
-        residual = data.flux - flux * (1 + gains[data.detector])
-        variance = data.error**2 + (self.f[:, None] * flux) ** 2
-        return self.ln_u - 0.5 * (residual**2 / variance + np.log(variance)).sum(axis=1)
+def judge(joint: Joint, drawn: Completed, ln_drawn: np.ndarray) -> Judged:
+    """Weigh draws whose ln density was `ln_drawn` (b,), but for what was completed."""
+    outer, c, z = Outer(joint), joint.coordinates, drawn.z
+    points = [c.point(row) for row in z]
+    flux = joint.fluxes(points)
+    variance = np.stack([joint.variance(point, row) for point, row in zip(points, flux, strict=True)])
+    residual = joint.data.flux - flux * (1 + drawn.gains[:, joint.data.detector])
+    kept = np.concatenate([outer.inputs, outer.structure])
+    prior = -0.5 * (z[:, kept] ** 2).sum(axis=1) + drawn.ln_odds
+    return Judged(z, flux, log_likelihood(residual, variance) + prior - ln_drawn)

@@ -18,16 +18,17 @@ import numpy as np
 
 from kappaflow.instrument import on_nrs2
 from kappaflow.observe.spectrum import Spectrum
-from kappaflow.refinement.column import ListedColumn
 from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
+from kappaflow.refinement.thin import ThinModel
 
 __all__ = [
-    "ColumnNumbers",
     "Expansion",
     "Joint",
     "ListedModel",
     "Observation",
     "Predictor",
+    "Thin",
+    "Walked",
     "log_likelihood",
     "marginal_log_likelihood",
     "score",
@@ -37,24 +38,38 @@ LEAST = 8  # spectra computed at once
 TOGETHER = 4  # spectra whose derivatives are: they share one reading of the opacity table
 
 
-class ColumnNumbers(Protocol):
-    """Numbers through which parameters act on a spectrum: bent functions of these, cheap (`column.py`)."""
+class Walked(Protocol):
+    """Columns of one batch, their numbers and fluxes at a few wavenumbers, with the ways back (`thin.ThinSpectra`)."""
+
+    numbers: np.ndarray  # (b, values)
+
+    def flux(self, field: np.ndarray) -> np.ndarray:
+        """Fluxes (b, few) with the coefficients `field` (b, K)."""
+        ...
+
+    def pulled_flux(self, weight: np.ndarray) -> np.ndarray:
+        """Gradient (b, K) by the coefficients, columns held, of the sum of `weight` (b, few) times `flux`."""
+        ...
+
+    def pulled_columns(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients (b, D), (b, K) of the last `pulled_flux` and of the sum of `weight` (b, values) times `numbers`."""
+        ...
+
+
+class Thin(Protocol):
+    """Numbers through which parameters act on a spectrum, and fluxes that bend as its pixels do (`thin.ThinModel`)."""
 
     @property
     def inside(self) -> np.ndarray:
-        """Which coefficients (K,) they depend on."""
+        """Which coefficients (K,) the numbers depend on."""
         ...
 
-    def values(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
-        """Return the numbers (b, values)."""
-        ...
-
-    def pulled(self, theta: np.ndarray, field: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradients (b, D) and (b, K) of the sum of `weight` (b, values) times the numbers."""
+    def at(self, theta: np.ndarray, field: np.ndarray) -> Walked:
+        """Columns of `theta` (b, D) and `field` (b, K)."""
         ...
 
     def jacobian(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives (b, D, values) and (b, K, values) of the numbers."""
+        """Return the derivatives (D, values) and (K, values) of the numbers at `theta` (D,), `field` (K,)."""
         ...
 
     def response(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
@@ -65,9 +80,8 @@ class ColumnNumbers(Protocol):
 class Predictor(Protocol):
     """Noise-free spectra on all pixels, and their derivatives."""
 
-    @property
-    def column(self) -> ColumnNumbers | None:
-        """What parameters act through, where that is known."""
+    def thinned(self, good: np.ndarray) -> Thin:
+        """Return what bends in them, cheap, for the pixels that are `good` (p,)."""
         ...
 
     def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
@@ -86,10 +100,9 @@ class ListedModel:
     model: Any  # kappaflow.ForwardModel
     lists: tuple[int, ...]  # of each species
 
-    @property
-    def column(self) -> ListedColumn:
-        """Columns of its atmospheres."""
-        return ListedColumn(self.model, self.lists)
+    def thinned(self, good: np.ndarray) -> ThinModel:
+        """Return the same at a few wavenumbers."""
+        return ThinModel(self.model, self.lists, good)
 
     def __call__(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
         """Spectra (b, p) [mJy at 10 pc]."""

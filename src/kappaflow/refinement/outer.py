@@ -42,6 +42,7 @@ class Outer:
         self.smooth = theta[[i for i in range(theta.size) if i not in (self.radius, self.calibration)]]
         self.field = np.arange(c.size)[c.places["field"]]
         self.gains = np.arange(c.size)[c.places["gains"]]
+        self.structure = np.arange(c.size)[c.places["structure"]]
         self.inputs = np.concatenate([self.smooth, self.field])  # what the flux depends on otherwise
         self.bright = c.scale_free or self.radius is not None
         if not self.bright and c.point(np.zeros(c.size)).sigma_cal > 0:
@@ -84,10 +85,10 @@ class Outer:
         return np.column_stack([z[:, self.smooth], ln.mean(axis=1), ln[:, 0] - ln[:, 1]])
 
     def covariance(self, z: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """Covariance (outer + field, same) of w and the coefficients, from that of all coordinates about z (size,)."""
+        """Covariance of w, structure and coefficients, from that of all coordinates about z (size,)."""
         step = 1e-5 * np.eye(z.size)
         slope = (self.of(z + step) - self.of(z - step)).T / 2e-5  # (outer, size)
-        slope = np.concatenate([slope, np.eye(z.size)[self.field]])
+        slope = np.concatenate([slope, np.eye(z.size)[np.concatenate([self.structure, self.field])]])
         return slope @ covariance @ slope.T
 
     def brightness(self, w: np.ndarray, detector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,9 @@
 """Exact draws about one mode: an emulator learns from exact spectra, chains walk on it, exact weights judge them.
 
 Round by round: chains walk on the emulator; radius, gains and sigma_cal are drawn for some of their places; the forward
-model says what these are worth; some of them, with derivatives, teach the emulator. When enough of the weight is
-shared the last walk is weighed, and the weights make its draws exact, whatever the emulator misses.
+model says what these are worth, and its spectra teach the emulator. When enough of the weight is shared the last walk
+is weighed, and the weights make its draws exact, whatever the emulator misses. Where they have a heavy tail chains go
+on by steps that the forward model accepts (`exact_chains.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kappaflow.refinement.emulated import EmulatedDensity, Fence
-from kappaflow.refinement.emulator import Design, Emulator, design
-from kappaflow.refinement.importance import Exact, Judged, Weights, smoothed
+from kappaflow.refinement.emulator import Emulator, Lessons, expansion
+from kappaflow.refinement.exact_chains import bridged, go_on, state_at
+from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
@@ -24,11 +26,10 @@ from kappaflow.refinement.warp import Warp
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "learn", "sample"]
 
 LIMITS = {"pareto_k": 0.7, "r_hat": 1.1, "ess": 100.0}  # Vehtari et al. 2024 for the first
-NEAR = 0.5  # how far from the mode they are drawn, in Laplace's standard deviations
-FLATTENED = 8.0  # ln weights are divided by this where the emulator's next points are chosen
+NEAR = 0.5  # how far from the mode chains begin, in Laplace's standard deviations
+FLATTENED = 8.0  # ln weights are divided by this where chains begin anew
 HOPELESS = 300.0  # nats: draws worth less than the best by more teach nothing
 SEEN = 12.0  # nats: draws worth less than the best by more are no part of the posterior
-TAUGHT = 64  # spectra without derivatives that are learnt from in a round
 LOST = 0.25  # share of such draws from which a chain is
 
 
@@ -37,16 +38,18 @@ class Effort:
     """How much is spent per mode."""
 
     chains: int = 32
-    first: int = 16  # points of the first design
-    rounds: tuple[int, int] = (1, 6)  # of learning, at least and at most
-    tuned: int = 20  # trajectories of every round that tune the step
-    walked: int = 20  # and that are weighed
+    first: int = 128  # spectra of the first lesson
+    rounds: tuple[int, int] = (2, 4)  # of learning, at least and at most
+    tuned: int = 12  # trajectories of every round that tune the step
+    walked: int = 8  # and that are weighed
     weighed: int = 64  # draws per round: as many spectra as are computed together
-    taught: int = 16  # of them, with derivatives
     enough: float = 0.25  # share of effective draws that ends the learning
     last: int = 64  # trajectories of the last walk, all of whose places are draws
     walks: int = 6  # times that it is walked on at most, where chains have not mixed
     final: int = 384  # draws that are weighed at the end
+    steps: int = 12  # of exact chains until they are looked at
+    trajectories: int = 4  # of one such step
+    looks: int = 6  # at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,7 @@ class Sampled:
     r_hat: float  # of the last walk
     ess: float  # of the weights, as far as the draws are independent
     rounds: int = 0  # of learning
+    accepted: float | None = None  # share of the steps of exact chains; None: the draws are weighed
 
     @property
     def pareto_k(self) -> float:
@@ -81,9 +85,9 @@ class Learned:
     """An emulator that knows its posterior well enough for a last walk, or as well as it will, and where chains are."""
 
     density: EmulatedDensity
-    exact: Exact
     chains: Population
-    made: Design
+    expanded: tuple[np.ndarray, np.ndarray]  # the mode's spectrum and its derivatives
+    lessons: Lessons
     log_evidence: float  # from the few draws that were weighed
     rounds: int
 
@@ -112,53 +116,91 @@ def learn(
     advance: Callable[[], None],
 ) -> Learned:
     """Teach an emulator about the mode, see `sample`, until enough of the weight is shared."""
-    outer, exact = Outer(joint), Exact(joint, z, covariance)
-    made = design(joint, z[None])
-    warp = Warp(joint, z, made.flux[0], made.slopes[0])
-    begin = z + NEAR * rng.standard_normal((effort.first - 1, z.size)) @ np.linalg.cholesky(covariance).T
+    outer = Outer(joint)
+    expanded = expansion(joint, z)
+    warp = Warp(joint, z, *expanded)
+    begin = z + rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
     begin[:, outer.inputs] = warp.plain(begin[:, outer.inputs])
-    made = made.joined(design(joint, begin))
+    flux = joint.fluxes([joint.coordinates.point(row) for row in begin])
+    lessons = Lessons(begin, flux / outer.factor(begin)[:, None])
     root = np.linalg.cholesky(outer.covariance(z, covariance))
-    emulator = Emulator(warp, made, covariance)
+    emulator = Emulator(warp, *expanded, lessons)
     density = EmulatedDensity(joint, emulator, z, covariance, _fence(outer.of(z[None]), root))
     start = density.of(z[None]) + NEAR * rng.standard_normal((effort.chains, len(root))) @ root.T
-    learned = Learned(density, exact, Population(start, root), made, -np.inf, 0)
+    learned = Learned(density, Population(start, root), expanded, lessons, -np.inf, 0)
     while True:
         learned, judged, enough = _round(learned, effort, rng)
         advance()
         if enough or learned.rounds >= effort.rounds[1]:
             return learned
-        learned = _taught(learned, judged, effort, rng)
+        learned = _taught(learned, judged)
 
 
 def finish(
     learned: Learned, rng: np.random.Generator, *, effort: Effort, advance: Callable[[], None] = lambda: None
 ) -> Sampled:
-    """Walk, weigh and normalize; where the chains have not mixed walk on, where the emulator is wrong teach it."""
+    """Walk, weigh and normalize; where chains have not mixed walk on, where weights are not enough go on exactly."""
     walks: list[_Walk] = []
     while True:
         walks.append(_last(learned, effort if not walks else replace(effort, final=effort.final // 3), rng))
         found = _weighed(learned, walks, rng)
-        spent = len(walks) >= effort.walks if found.learned else learned.rounds >= effort.rounds[1]
-        if found.sound or spent:
+        if found.sound:
             return replace(found, rounds=learned.rounds)
         advance()
-        if found.learned:
-            learned = replace(learned, chains=walks[-1].chains)
-        else:
-            learned, _, _ = _round(_taught(learned, walks[-1].judged, effort, rng), effort, rng)
-            walks = []
+        if not found.learned:
+            return replace(_chained(learned, walks, rng, effort, advance), rounds=learned.rounds)
+        if len(walks) >= effort.walks:
+            return replace(found, rounds=learned.rounds)
+        learned = replace(learned, chains=walks[-1].chains)
+
+
+def _chained(
+    learned: Learned, walks: list[_Walk], rng: np.random.Generator, effort: Effort, advance: Callable[[], None]
+) -> Sampled:
+    """Go on from the weighed draws of `walks` by exact steps; what is proposed in the first of them is learnt from."""
+    walked = walks[-1]
+    weight = np.exp(smoothed(walked.judged.ln_weight).ln)
+    flat = walked.path.reshape(-1, walked.path.shape[2])[walked.places]
+    begin = flat[rng.choice(len(flat), effort.chains, p=weight / weight.sum())]
+    learned = _taught(replace(learned, chains=walked.chains), walked.judged)
+    state = state_at(learned.density, begin, rng)
+    state, path = go_on(learned.density, state, learned.chains, effort.steps, rng, trajectories=effort.trajectories)
+    learned, path = _taught(learned, path.proposed), None
+    for _ in range(effort.looks):
+        state, more = go_on(learned.density, state, learned.chains, effort.steps, rng, trajectories=effort.trajectories)
+        path = more if path is None else path.joined(more)
+        advance()
+        n, b = path.ln_weight.shape
+        r_hat, ess = split_r_hat(path.v), n * b * efficiency(path.v)
+        if r_hat < LIMITS["r_hat"] and ess > LIMITS["ess"]:
+            break
+    # Draws of the emulator itself, for the evidence: proposals are not, they begin where exact chains are.
+    _, places, values = walk(learned.density, replace(learned.chains, at=state.v), effort.walked, rng)
+    some = places[-1]
+    judged = judge(learned.density.joint, learned.density.complete(some, rng), values[-1])
+    ratio = bridged(judged.ln_weight, path.ln_weight.ravel())
+    flat = np.moveaxis(places, 1, 0).reshape(-1, places.shape[2])
+    evidence = log_normalization(learned.density, flat, values.T.ravel(), rng, about=learned.chains.root) + ratio
+    equal = Weights(np.full(n * b, -np.log(n * b)), ratio, 0.0)
+    constants = _constants(learned.density)
+    return Sampled(path.z.reshape(n * b, -1), equal, evidence - constants, r_hat, ess, accepted=path.accepted)
+
+
+def _constants(density: EmulatedDensity) -> float:
+    """Ln of what normalizes the priors and the noise that the density leaves out."""
+    outer = density.outer
+    return 0.5 * np.log(2 * np.pi) * (outer.inputs.size + outer.structure.size + density.joint.data.flux.size)
 
 
 def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[Learned, Judged, bool]:
     """Walk, weigh some places, restart from the good ones; also whether that was enough."""
-    density, exact = learned.density, learned.exact
+    density = learned.density
     chains, _, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.walked, rng)
     flat = path.reshape(-1, path.shape[2])
     order = rng.permutation(len(flat))
     v, ln_drawn = flat[order[: effort.weighed]], values.ravel()[order[: effort.weighed]]
-    judged = exact.judge(density.complete(v, rng), ln_drawn, rng)
+    judged = judge(density.joint, density.complete(v, rng), ln_drawn)
     weights = smoothed(judged.ln_weight)
     evidence = log_normalization(density, flat[order], values.ravel()[order], rng, about=chains.root)
     evidence += weights.ln_mean
@@ -168,30 +210,21 @@ def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[
     return replace(learned, chains=chains, log_evidence=evidence, rounds=rounds), judged, enough
 
 
-def _taught(learned: Learned, judged: Judged, effort: Effort, rng: np.random.Generator) -> Learned:
+def _taught(learned: Learned, judged: Judged) -> Learned:
     """Let the emulator learn from draws that were judged, and the fence enclose them."""
-    joint, old = learned.exact.joint, learned.density
-    made = learned.made.joined(_lessons(joint, judged, effort.taught, rng))
-    emulator = Emulator(old.emulator.warp, made, old.covariance)
+    old = learned.density
+    useful = judged.ln_weight > judged.ln_weight.max() - HOPELESS
+    z = judged.z[useful]
+    lessons = learned.lessons.joined(Lessons(z, judged.flux[useful] / old.outer.factor(z)[:, None]))
+    emulator = Emulator(old.emulator.warp, *learned.expanded, lessons)
     seen = old.outer.of(judged.z[judged.ln_weight > judged.ln_weight.max() - SEEN])
-    density = EmulatedDensity(joint, emulator, old.mode, old.covariance, _fence(seen, learned.chains.root))
-    return replace(learned, density=density, made=made)
+    density = EmulatedDensity(old.joint, emulator, old.mode, old.covariance, _fence(seen, learned.chains.root))
+    return replace(learned, density=density, lessons=lessons)
 
 
 def _flattened(ln_weight: np.ndarray) -> np.ndarray:
     """Probabilities in which large and small weights are a little more alike."""
     return np.exp(ln_weight / FLATTENED - np.logaddexp.reduce(ln_weight / FLATTENED))
-
-
-def _lessons(joint: Joint, judged: Judged, taught: int, rng: np.random.Generator) -> Design:
-    """Return new points: two of three with derivatives where the weight is, one anywhere; the others as spectra."""
-    n = len(judged.z)
-    chance = 0.67 * _flattened(judged.ln_weight) + 0.33 / n
-    chosen = rng.choice(n, taught, replace=False, p=chance / chance.sum())
-    rest = np.setdiff1d(np.flatnonzero(judged.ln_weight > judged.ln_weight.max() - HOPELESS), chosen)
-    rest = rest[:TAUGHT]
-    made = design(joint, judged.z[chosen])
-    return made.joined(design(joint, judged.z[rest], judged.flux[rest])) if rest.size else made
 
 
 def _fence(seen: np.ndarray, root: np.ndarray) -> Fence:
@@ -220,31 +253,31 @@ class _Walk(NamedTuple):
     path: np.ndarray
     values: np.ndarray  # (n, chains)
     judged: Judged
-    chain: np.ndarray  # (draws,), of which chain
+    places: np.ndarray  # (draws,), of the path
     chains: Population
 
 
 def _last(learned: Learned, effort: Effort, rng: np.random.Generator) -> _Walk:
     """Walk once more and judge draws of the path."""
-    density, exact = learned.density, learned.exact
+    density = learned.density
     chains, path, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.last, rng)
     places = rng.permutation(values.size)[: effort.final]
     flat = path.reshape(-1, path.shape[2])
     parts = [
-        exact.judge(density.complete(flat[some], rng), values.ravel()[some], rng)
+        judge(density.joint, density.complete(flat[some], rng), values.ravel()[some])
         for some in np.split(places, range(effort.weighed, len(places), effort.weighed))
     ]
     judged = Judged.joined(parts)
     covariance = 0.5 * np.cov(flat.T) + 0.5 * chains.root @ chains.root.T
-    return _Walk(path, values, judged, places % values.shape[1], chains.with_covariance(covariance))
+    return _Walk(path, values, judged, places, chains.with_covariance(covariance))
 
 
 def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> Sampled:
     """Weigh the draws of all walks on one emulator together, each the continuation of the last, and normalize."""
     path, values = (np.concatenate([getattr(w, name) for w in walks]) for name in ("path", "values"))
     judged = Judged.joined([w.judged for w in walks])
-    chain = np.concatenate([w.chain for w in walks])
+    chain = np.concatenate([w.places % values.shape[1] for w in walks])
     there = _not_lost(judged.ln_weight, chain, values.shape[1])
     kept = np.flatnonzero(there[chain])
     weights = smoothed(judged.ln_weight[kept])
@@ -253,12 +286,11 @@ def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> 
     # Chain after chain: halves of the draws must know nothing of each other.
     flat = np.moveaxis(path, 1, 0).reshape(-1, path.shape[2])
     evidence = log_normalization(density, flat, values.T.ravel(), rng, about=root) + weights.ln_mean
-    constants = 0.5 * np.log(2 * np.pi) * (density.outer.inputs.size + learned.exact.joint.data.flux.size)
     # With most chains lost nobody knows where the posterior is.
     r_hat = split_r_hat(path) if 2 * there.sum() > there.size else np.inf
     # Draws are a few of the path's: of those there are values.size * efficiency that are independent.
     ess = weights.ess / (1 + kept.size / (values.size * efficiency(path)))
-    return Sampled(judged.z[kept], weights, evidence - constants, r_hat, ess)
+    return Sampled(judged.z[kept], weights, evidence - _constants(density), r_hat, ess)
 
 
 def _not_lost(ln_weight: np.ndarray, chain: np.ndarray, chains: int) -> np.ndarray:

@@ -19,7 +19,7 @@ __all__ = ["Warp"]
 
 
 class Warp:
-    """The shear about the mode `z` (size,), and what coefficients cannot mimic.
+    """The shear about the mode `z` (size,).
 
     `inputs` are smooth parameters and coefficients, plain or warped: what the shear depends on is the same in both.
 
@@ -36,23 +36,20 @@ class Warp:
         factor = float(self.outer.factor(z[None])[0])
         at = joint.coordinates.point(z)
         self.white = white = 1 / np.sqrt(joint.data.error**2 + (at.f * factor * flux) ** 2)
-        self.column = joint.predictor.column
+        self.thin = joint.predictor.thinned(joint.data.good)
         self.count = self.outer.smooth.size
         self.centre = z[self.outer.inputs]
-        self.first, self.linear = np.zeros(0), np.zeros((self.centre.size, 0))
-        response = np.zeros((0, white.size))
-        if self.column is not None:
-            self.first = self.column.values(at.theta[None], at.field[None])[0]
-            self.linear = self._jacobian(self.centre[None])[0]
-            response = self.column.response(at.theta, at.field)[:, joint.data.good] * np.exp(at.ln_scale) / factor
-        basis = slopes[self.count :] * white
-        if self.column is not None:  # those that the column's numbers depend on stay as they are
-            basis = basis * ~self.column.inside[joint.coordinates.varied, None]
+        self.first = self.thin.at(at.theta[None], at.field[None]).numbers[0]
+        slope = at.slope[joint.coordinates.free][self.outer.smooth]
+        made = self.thin.jacobian(at.theta, at.field)
+        self.linear = self.by_inputs(slope[None, :, None], *(a[None] for a in made))[0]  # (inputs, values)
+        response = self.thin.response(at.theta, at.field)[:, joint.data.good] * np.exp(at.ln_scale) / factor
+        # Coefficients that the column's numbers depend on stay as they are.
+        basis = slopes[self.count :] * white * ~self.thin.inside[joint.coordinates.varied, None]
         inner = factor**2 * (basis @ basis.T) + np.eye(len(basis))
         self.mimic = np.linalg.solve(inner, factor**2 * basis @ (response * white).T)  # (coefficients, values)
-        self.left = response - self.mimic.T @ slopes[self.count :]  # (values, n)
 
-    def _points(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def points(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Parameters (b, D), their slopes (b, smooth) and coefficients (b, K) at plain or warped `inputs`."""
         c = self.joint.coordinates
         at = c.point(self.mode)
@@ -65,32 +62,11 @@ class Warp:
         field[:, c.varied] = np.asarray(c.sigma)[c.varied] * inputs[:, self.count :]
         return theta, slope, field
 
-    def bent(self, inputs: np.ndarray) -> np.ndarray:
-        """Bent part (b, values) of the column's numbers at `inputs` (b, inputs)."""
-        if self.column is None:
-            return np.zeros((len(inputs), 0))
-        theta, _, field = self._points(inputs)
-        return self.column.values(theta, field) - self.first - (inputs - self.centre) @ self.linear
+    def bent(self, inputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Return the bent part of the column's `numbers` (b, values) at `inputs` (b, inputs)."""
+        return numbers - self.first - (inputs - self.centre) @ self.linear
 
-    def pulled(self, inputs: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Gradient (b, inputs) of the sum of `weight` (b, values) times `bent`."""
-        if self.column is None:
-            return np.zeros_like(inputs)
-        theta, slope, field = self._points(inputs)
-        of_theta, of_field = self.column.pulled(theta, field, weight)
-        return self._by_inputs(slope, of_theta, of_field) - weight @ self.linear.T
-
-    def bends(self, inputs: np.ndarray) -> np.ndarray:
-        """Return the derivatives (b, inputs, values) of `bent`."""
-        return self._jacobian(inputs) - self.linear
-
-    def _jacobian(self, inputs: np.ndarray) -> np.ndarray:
-        if self.column is None:
-            return np.zeros((*inputs.shape, 0))
-        theta, slope, field = self._points(inputs)
-        return self._by_inputs(slope[..., None], *self.column.jacobian(theta, field))
-
-    def _by_inputs(self, slope: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray) -> np.ndarray:
+    def by_inputs(self, slope: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray) -> np.ndarray:
         """Return the derivatives by inputs from those by parameters (b, D, ...) and coefficients (b, K, ...)."""
         c = self.joint.coordinates
         sigma = np.asarray(c.sigma)[c.varied].reshape(-1, *[1] * (of_field.ndim - 2))
@@ -105,6 +81,7 @@ class Warp:
         return self._sheared(inputs, 1.0)
 
     def _sheared(self, inputs: np.ndarray, sign: float) -> np.ndarray:
+        theta, _, field = self.points(inputs)
         out = inputs.copy()
-        out[:, self.count :] += sign * self.bent(inputs) @ self.mimic.T
+        out[:, self.count :] += sign * self.bent(inputs, self.thin.at(theta, field).numbers) @ self.mimic.T
         return out

@@ -1,0 +1,97 @@
+"""Chains whose steps the forward model itself accepts: what is left where weights have a heavy tail.
+
+Delayed acceptance (Christen & Fox 2005): a few trajectories on the emulator are a proposal, which is accepted with the
+ratio of exact weights there and here. Exact whatever the emulator misses, and where ln weights scatter by 1.5 a third
+of the proposals is accepted where a tenth of as many weighted draws would count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kappaflow.refinement.emulated import EmulatedDensity
+from kappaflow.refinement.importance import Judged, judge
+from kappaflow.refinement.population import Population, walk
+
+__all__ = ["ExactPath", "ExactState", "bridged", "go_on", "state_at"]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactState:
+    """Where the chains are, with radius, gains and structure drawn, and ln of the exact density there."""
+
+    v: np.ndarray  # (b, k)
+    z: np.ndarray  # (b, size)
+    ln_exact: np.ndarray  # (b,)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactPath:
+    """Steps of the chains, and all that was proposed to them."""
+
+    v: np.ndarray  # (n, b, k)
+    z: np.ndarray  # (n, b, size)
+    ln_weight: np.ndarray  # (n, b), exact over emulated
+    proposed: Judged
+    accepted: float  # share
+
+    def joined(self, after: ExactPath) -> ExactPath:
+        """Return both, one after the other."""
+        n, m = len(self.v), len(after.v)
+        parts = [np.concatenate([getattr(one, name) for one in (self, after)]) for name in ("v", "z", "ln_weight")]
+        share = (n * self.accepted + m * after.accepted) / (n + m)
+        return ExactPath(*parts, Judged.joined([self.proposed, after.proposed]), share)
+
+
+def state_at(density: EmulatedDensity, v: np.ndarray, rng: np.random.Generator) -> ExactState:
+    """Let chains be at v (b, k)."""
+    value = density(v)[0]
+    judged = judge(density.joint, density.complete(v, rng), value)
+    return ExactState(v, judged.z, judged.ln_weight + value)
+
+
+def go_on(
+    density: EmulatedDensity,
+    state: ExactState,
+    chains: Population,
+    steps: int,
+    rng: np.random.Generator,
+    *,
+    trajectories: int,
+) -> tuple[ExactState, ExactPath]:
+    """Take `steps` steps of `trajectories` each; `chains` says how they are walked."""
+    path, proposed = [], []
+    here = state.ln_exact - density(state.v)[0]
+    accepted = 0.0
+    for _ in range(steps):
+        _, places, values = walk(density, replace(chains, at=state.v), trajectories, rng)
+        v = places[-1]
+        judged = judge(density.joint, density.complete(v, rng), values[-1])
+        moved = np.log(rng.random(len(v))) < judged.ln_weight - here
+        here = np.where(moved, judged.ln_weight, here)
+        state = ExactState(
+            np.where(moved[:, None], v, state.v),
+            np.where(moved[:, None], judged.z, state.z),
+            np.where(moved, judged.ln_weight + values[-1], state.ln_exact),
+        )
+        accepted += float(moved.mean()) / steps
+        path.append((state.v, state.z, here))
+        proposed.append(judged)
+    arrays = (np.stack(column) for column in zip(*path, strict=True))
+    return state, ExactPath(*arrays, Judged.joined(proposed), accepted)
+
+
+def bridged(emulated: np.ndarray, exact: np.ndarray) -> float:
+    """Ln of the ratio of two normalizations from ln weights of draws of either (Meng & Wong 1996)."""
+    share = emulated.size / (emulated.size + exact.size)
+    found = float(np.median(exact))
+    for _ in range(500):
+        common = np.log(1 - share) + found
+        top = np.logaddexp.reduce(emulated - np.logaddexp(np.log(share) + emulated, common)) - np.log(emulated.size)
+        bottom = np.logaddexp.reduce(-np.logaddexp(np.log(share) + exact, common)) - np.log(exact.size)
+        found, last = float(top - bottom), found
+        if abs(found - last) < 1e-6:
+            break
+    return found
