@@ -13,6 +13,7 @@ Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 WANTED = 0.8  # share of trajectories that are accepted, to which the step is tuned
 REACH = (1.0, 3.0)  # of a trajectory, in standard deviations: a quarter of a turn, 1.57, forgets where it began
 LONGEST = 24  # steps of one
+OUTSTANDING = 2.5  # variance over the metric's: what a few hundred draws of it reach by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +25,16 @@ class Population:
     step: float = 0.3
     accepted: float = 0.0  # mean over the last walk
 
-    def with_covariance(self, covariance: np.ndarray) -> Population:
-        """Return the same with another metric."""
-        return replace(self, root=np.linalg.cholesky(covariance))
+    def stretched(self, draws: np.ndarray) -> Population:
+        """Return the same with a metric that is longer where `draws` (n, k) are, in the few directions that stand out.
+
+        In all others the covariance of a few hundred draws of 80 coordinates is noise.
+        """
+        x = np.linalg.solve(self.root, (draws - draws.mean(axis=0)).T)
+        length, direction = np.linalg.eigh(np.cov(x))
+        more = np.where(length > OUTSTANDING, length - 1, 0.0)
+        stretched = self.root @ (np.eye(len(x)) + (direction * more) @ direction.T) @ self.root.T
+        return replace(self, root=np.linalg.cholesky(stretched))
 
 
 def walk(

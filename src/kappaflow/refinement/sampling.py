@@ -49,7 +49,7 @@ class Effort:
     final: int = 384  # draws that are weighed at the end
     steps: int = 12  # of exact chains until they are looked at
     trajectories: int = 4  # of one such step
-    looks: int = 6  # at most
+    looks: int = 4  # at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,9 +242,7 @@ def _restarted(
     kept = ln_weight > ln_weight.max() - SEEN
     chance = np.where(kept, _flattened(ln_weight), 0.0)
     at = v[rng.choice(len(v), len(chains.at), p=chance / chance.sum())]
-    covariance = np.cov(v[kept].T) if kept.sum() > 3 * v.shape[1] else np.cov(flat.T)
-    old = chains.root @ chains.root.T
-    return replace(chains.with_covariance(0.5 * covariance + 0.5 * old), at=at)
+    return replace(chains.stretched(flat), at=at)
 
 
 class _Walk(NamedTuple):
@@ -269,8 +267,7 @@ def _last(learned: Learned, effort: Effort, rng: np.random.Generator) -> _Walk:
         for some in np.split(places, range(effort.weighed, len(places), effort.weighed))
     ]
     judged = Judged.joined(parts)
-    covariance = 0.5 * np.cov(flat.T) + 0.5 * chains.root @ chains.root.T
-    return _Walk(path, values, judged, places, chains.with_covariance(covariance))
+    return _Walk(path, values, judged, places, chains.stretched(flat))
 
 
 def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> Sampled:
