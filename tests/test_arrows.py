@@ -9,7 +9,18 @@ import kappaflow
 
 ROOT = Path(kappaflow.__file__).parent
 # The words that everyone uses, at the root.
-WORDS = {"parameters", "errors", "storage", "presets", "progress", "constants", "instrument", "spectra", "randomness"}
+WORDS = {
+    "parameters",
+    "errors",
+    "storage",
+    "processes",
+    "presets",
+    "progress",
+    "constants",
+    "instrument",
+    "spectra",
+    "randomness",
+}
 FOUNDATION = WORDS | {"tables", "data"}
 
 # Each station and what of kappaflow it may import besides itself; one module may have rules of its own.
@@ -18,6 +29,7 @@ MAY_SEE = {
     "errors": set(),
     "storage": {"errors"},
     "presets": {"errors", "storage"},
+    "processes": set(),
     "progress": set(),
     "constants": set(),
     "instrument": set(),

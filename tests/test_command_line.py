@@ -53,6 +53,35 @@ def test_an_option_that_may_be_repeated_still_may(command, tmp_path):
     assert (code, error) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["retrieve", "x.txt", "--distance", "near"], "'--distance'"),
+        (["retrieve", "x.txt", "--distanc", "5"], "--distanc"),
+        (["calibrate"], "'--out'"),
+        (["retriev"], "'retrieve'"),
+        (["opacity", "biuld"], "'biuld'"),
+        (["demo", "--n", "0"], "--n"),
+    ],
+    ids=lambda x: x[0] if isinstance(x, list) else "",
+)
+def test_what_the_parser_refuses_is_one_line_that_names_the_help(command, words, told):
+    code, out, error = command(*words)
+    assert (code, out) == (2, "")
+    assert error.startswith("kappaflow: ")
+    assert error.count("\n") == 1
+    assert told in error
+    assert "--help`" in error
+
+
+def test_a_missing_extra_leaves_no_folder_behind(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    code, _, error = command("simulate", "--n", 128, "--scheduler", "tcp://127.0.0.1:1", "--out", tmp_path / "new")
+    assert code == 2
+    assert error == "kappaflow: distributed is not installed; run pip install 'kappaflow[cluster]'\n"
+    assert not (tmp_path / "new").exists()
+
+
 def test_two_distances_are_told_of_the_table_that_holds_them(command):
     code, _, error = command("retrieve", "a.txt", "b.txt", "--distance", 6.3, "--distance", 10.7)
     assert code == 2

@@ -60,18 +60,18 @@ def fresh(tmp_path_factory):
     parameters = whole.members[0].card.parameters
     model = ForwardModel.load("laptop", parameters=parameters)
     rows = {}
+    one = Posterior(whole.members[:1])
     for perturb, n in (("both", 512), ("none", 256)):
         where, config = folder / perturb, make_config(perturb=perturb, parameters=parameters)
         simulate_directory(where, config, n, seed=SEED, backend=Backend(0, lambda _: model))
         shards = Shards(where, seed=SEED)
         whole.refuse_training_seed(shards.card.seed, folder)
         seen = replace(shards.evaluation(), amplitude=None)  # the dial stays where it is put
-        one = Posterior(whole.members[:1])
-        for kind, amplitude in AMPLITUDES.items():
-            rows[kind, perturb] = score(one.at(amplitude), seen, draws=99)
-        rows["pooled", perturb] = score(whole, seen, draws=99)
-        for i, member in enumerate(whole.members):
-            rows[f"marginalized-{i}", perturb] = score(Posterior([member]), seen, draws=99)
+        judged = {kind: one.at(amplitude) for kind, amplitude in AMPLITUDES.items()}
+        if perturb == "both":
+            judged |= {f"marginalized-{i}": Posterior([member]) for i, member in enumerate(whole.members)}
+            judged["pooled"] = whole
+        rows |= {(kind, perturb): score(posterior, seen, draws=99) for kind, posterior in judged.items()}
     return rows
 
 

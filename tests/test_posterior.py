@@ -192,8 +192,8 @@ def test_summary_names_every_parameter_with_ordered_intervals(pooled, spectrum):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"box": Box(("a", "c"), (-1, -1), (1, 1))}, "network 1 retrieves a, c"),
-        ({"box": Box(("a", "b"), (-1, -1), (1, 2))}, "same parameters and priors"),
+        ({"box": Box(("a", "c"), (-1, -1), (1, 1))}, "network 1 has c and lacks b, unlike network 0"),
+        ({"box": Box(("a", "b"), (-1, -1), (1, 2))}, "network 1 has other priors than network 0"),
         ({"wavelength": np.linspace(3, 5, PIXELS)}, "same pixels can be pooled"),
     ],
 )

@@ -64,7 +64,7 @@ def test_all_derivatives_are_those_of_forward_mode_and_of_differences(model):
         return spectra(t[None], c[None], lists, model.tables)[0]
 
     of_theta, of_field = jax.jit(jax.jacfwd(one, argnums=(0, 1)))(theta, field)
-    np.testing.assert_allclose(found.flux, one(theta, field), rtol=1e-5)
+    np.testing.assert_allclose(found.flux, jax.jit(one)(theta, field), rtol=1e-5)
     for row, expected in zip(found.theta, of_theta.T, strict=True):
         np.testing.assert_allclose(row, expected, atol=2e-4 * float(jnp.abs(expected).max()))
     np.testing.assert_allclose(found.field, jnp.moveaxis(of_field, 0, -1), atol=1e-4 * float(jnp.abs(of_field).max()))

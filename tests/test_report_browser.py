@@ -1,11 +1,12 @@
-"""The table of a catalogue in a real browser: no column is cut, and it is sorted on a desk and on a phone."""
+"""The report in a real browser, on a desk and on a phone: no column is cut, tables are sorted, figures legible."""
 
 import shutil
 
 import pytest
+from PIL import Image
 
 from kappaflow.report.catalogue_files import _table
-from kappaflow.report.page import Report, Section, write_report
+from kappaflow.report.page import Figure, Report, Section, write_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -32,10 +33,13 @@ def page_of_three(tmp_path_factory):
         summary("WISE_J154151.65-225024.9_apparent_SED", 8.0, 0.73, distance=False),
         summary("Wolf 1130C", 77.0, 0.16),
     ]
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    return write_report(
-        Report("C/O of 3 objects", sections=[Section("All objects", tables=[_table(good, good)])]), path
-    )
+    folder = tmp_path_factory.mktemp("report")
+    figures = []
+    for name, width in (("wide", 1800), ("narrow", 640)):
+        Image.new("RGB", (width, 600), "white").save(folder / f"{name}.png")
+        figures.append(Figure(folder / f"{name}.png", f"A {name} one.", name))
+    whole = Section("All objects", tables=[_table(good, good)], figures=figures)
+    return write_report(Report("C/O of 3 objects", sections=[whole]), folder / "report.html")
 
 
 @pytest.fixture(params=[1280, 390], ids=["desk", "phone"])
@@ -62,6 +66,19 @@ def test_no_column_is_cut_and_a_radius_that_is_the_priors_is_not_shown(page):
     assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
     assert page.locator("tbody tr").nth(1).locator("td[data-of='R (R_Jup)']").inner_text() == ""
     assert "0.92" in page.locator("tbody tr").nth(0).locator("td[data-of='R (R_Jup)']").inner_text()
+
+
+def test_a_figure_is_never_so_small_that_its_letters_cannot_be_read(page):
+    """Nine points at 900 pixels are six at 585; beyond the width of a phone the figure moves within its pane."""
+    wide, narrow = page.locator("img[alt='wide']"), page.locator("img[alt='narrow']")
+    pane = wide.locator("..")
+    assert wide.bounding_box()["width"] >= 580
+    assert narrow.bounding_box()["width"] == pytest.approx(320, abs=12)
+    slack = pane.evaluate("e => e.scrollWidth - e.clientWidth")
+    assert (slack > 0) == (page.viewport_size["width"] < 600)
+    pane.evaluate("e => e.scrollLeft = 1000")
+    assert pane.evaluate("e => e.scrollLeft") == pytest.approx(slack, abs=1)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_menu_sorts_at_any_width_and_heads_do_where_they_are_seen(page):

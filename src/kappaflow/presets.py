@@ -21,6 +21,7 @@ class NetworkSize(Frozen):
     transforms: int
     hidden: tuple[int, ...]
     embedding: int = 128
+    dense: int = 512  # width of the layers before the embedding, recipe `kappaflow`
 
 
 class Preset(Frozen):
@@ -43,7 +44,7 @@ PRESETS: dict[str, Preset] = {
             layers=30,
             pixel_bin=18,
             spectra=512,
-            network=NetworkSize(transforms=2, hidden=(32, 32), embedding=32),
+            network=NetworkSize(transforms=2, hidden=(32, 32), embedding=32, dense=64),
         ),
         Preset(
             name="laptop",

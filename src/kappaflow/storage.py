@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from platformdirs import user_cache_path
 
-__all__ = ["cache_folder", "compiled_folder", "digest", "digest_arrays", "folder_written_whole", "written_whole"]
+__all__ = [
+    "cache_folder",
+    "compiled_folder",
+    "digest",
+    "digest_arrays",
+    "file_digest",
+    "folder_written_whole",
+    "written_whole",
+]
 
 
 @contextmanager
@@ -89,6 +97,12 @@ def digest(content: Any) -> str:
     """Sixteen hex digits of the SHA-256 of `content` written as canonical JSON."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """Sixteen hex digits of the SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
 def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:

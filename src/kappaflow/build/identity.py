@@ -11,8 +11,9 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from kappaflow.errors import UserError
+from kappaflow.storage import file_digest
 
-__all__ = ["code_identity", "file_digest"]
+__all__ = ["code_identity", "data_digest"]
 
 TABLES = ("completion", "line_lists", "opacity_table")
 CODE = ("constants.py", "build/lines", "build/sources", *(f"build/tables/{name}.py" for name in TABLES))
@@ -38,10 +39,9 @@ def _distribution(name: str) -> metadata.Distribution | None:
         return None
 
 
-def file_digest(path: Path) -> str:
-    """Sixteen hex digits of the SHA-256 of a file's bytes."""
+def data_digest(path: Path) -> str:
+    """Sixteen hex digits of a file of line data, or a line that says where it should lie."""
     try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+        return file_digest(path)
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); --data must be the folder that holds it") from None

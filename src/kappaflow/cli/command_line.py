@@ -7,18 +7,20 @@ import importlib.util
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from kappaflow.errors import UserError
 
 __all__ = [
     "AsOne",
     "CheckedCommand",
+    "CheckedGroup",
     "CommandLine",
     "FluxUnit",
     "WavelengthUnit",
@@ -52,6 +54,9 @@ EXTRAS = {
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 
+_UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or that of the copy of click inside newer typers
+
+
 class CheckedCommand(TyperCommand):
     """A command that refuses an option given twice, of which only the last would count, and an --out it cannot write.
 
@@ -59,16 +64,20 @@ class CheckedCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, but not over a repeated option."""
-        if not ctx.resilient_parsing:  # shell completion parses half a line
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-            for option, count in Counter(order).items():
-                once = option.param_type_name == "option" and not getattr(option, "multiple", False)
-                if once and count > 1:
-                    name = max(option.opts, key=len)
-                    remedy = "; a distance for each object goes into --targets FILE" if "distance" in name else ""
-                    raise UserError(f"{name}: given {count} times, and only the last would count; give it once{remedy}")
-        return super().parse_args(ctx, args)
+        """Parse, but not over a repeated option; a mistake is one line."""
+        with _one_line_each(ctx):
+            if not ctx.resilient_parsing:  # shell completion parses half a line
+                self._refuse_repeated(ctx, args)
+            return super().parse_args(ctx, args)
+
+    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, count in Counter(order).items():
+            once = option.param_type_name == "option" and not getattr(option, "multiple", False)
+            if once and count > 1:
+                name = max(option.opts, key=len)
+                remedy = "; a distance for each object goes into --targets FILE" if "distance" in name else ""
+                raise UserError(f"{name}: given {count} times, and only the last would count; give it once{remedy}")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command's function; interrupted, say what to do."""
@@ -85,8 +94,30 @@ class CheckedCommand(TyperCommand):
             raise typer.Exit(130) from None
 
 
+class CheckedGroup(TyperGroup):
+    """Commands of which one that is not there is refused in a line."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command."""
+        with _one_line_each(ctx):
+            return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _one_line_each(ctx: Any) -> Iterator[None]:
+    """Turn what the parser has to say, a box of several lines, into a mistake like all others."""
+    try:
+        yield
+    except _UsageError as error:
+        told = " ".join(error.format_message().split()).removesuffix(".")
+        raise UserError(f"{told} (see `{ctx.command_path} --help`)") from None
+
+
 class CommandLine(typer.Typer):
     """A `typer.Typer` whose commands are all checked ones."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"cls": CheckedGroup, **options})
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # type: ignore[override]
         """Add a command, as typer does."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kappaflow.cli.command_line import need_extra
 from kappaflow.cli.config_file import ConfigFile, stated_sigma
 from kappaflow.errors import UserError
 
@@ -145,6 +146,8 @@ def simulate(
         raise UserError("--out: missing; give the directory of the shards (or --check DIR)")
     if workers is not None and workers < 0:
         raise UserError(f"--workers {workers}: expected a number of processes, or 0 for this one")
+    if scheduler is not None:
+        need_extra("distributed")
     import numpy as np
 
     from kappaflow.instrument import WINDOW

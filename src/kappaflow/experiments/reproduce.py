@@ -20,13 +20,13 @@ from kappaflow.experiments.item import Item, Library
 from kappaflow.experiments.order import make_all, missing
 from kappaflow.experiments.rates import NOMINAL, Rates, measured_rates, seconds_of, stored_rates, total_seconds
 from kappaflow.experiments.results_page import SCHEMA, TIMING, item_page, read_contents, results_page
-from kappaflow.experiments.steps import DataSet, Step, code_digest, file_digest
+from kappaflow.experiments.steps import DataSet, Step, code_digest
 from kappaflow.experiments.store import StepStore
 from kappaflow.experiments.study import Study
 from kappaflow.experiments.workers import chosen_workers
 from kappaflow.progress import progress
 from kappaflow.simulation.run import processors
-from kappaflow.storage import digest, written_whole
+from kappaflow.storage import digest, file_digest, written_whole
 
 __all__ = ["Destination", "plan_steps", "reproduce"]
 

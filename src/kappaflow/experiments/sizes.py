@@ -46,18 +46,18 @@ SIZES: dict[str, Sizes] = {
     # effect of the opacities shows although such networks learn little.
     "tiny": Sizes(
         train=2048,
-        small=512,
+        small=1024,
         test=256,
         draws=100,
         marginalized=3,
         control=2,
-        masked=2,
-        epochs={"kappaflow": 10, "paper": 3},
+        masked=1,
+        epochs={"kappaflow": 10, "paper": 2},
         amplitude=4.0,
         training={"batch": 64, "learning_rate": 4e-3, "ema": 0.98},
         bootstraps=200,
         references=20,
-        repeats=3,
+        repeats=1,
     ),
     # An hour and a half on two quiet cores: seven minutes per network on one thread of the machine this was written on.
     "laptop": Sizes(

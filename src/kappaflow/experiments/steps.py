@@ -6,7 +6,6 @@ A step knows the steps it needs and nothing of files: `store` says where it lies
 from __future__ import annotations
 
 import ast
-import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,9 +14,9 @@ import kappaflow
 from kappaflow.inference.recipes import Recipe
 from kappaflow.presets import Frozen, preset
 from kappaflow.simulation.config import SpectraConfig
-from kappaflow.storage import digest
+from kappaflow.storage import digest, file_digest
 
-__all__ = ["DataSet", "Drawn", "Step", "TrainedNetwork", "code_digest", "file_digest"]
+__all__ = ["DataSet", "Drawn", "Step", "TrainedNetwork", "code_digest"]
 
 ROOT = Path(kappaflow.__file__).parent
 # What decides a step besides its settings: packaged tables, and the code that its numbers go through.
@@ -111,12 +110,6 @@ class Drawn(Frozen):
 
 
 Step = DataSet | TrainedNetwork | Drawn
-
-
-@cache
-def file_digest(path: str | Path) -> str:
-    """Sixteen hex digits of a file's bytes."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
 @cache

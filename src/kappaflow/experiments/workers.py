@@ -7,10 +7,7 @@ written whole, so nothing is spoilt, and the next run goes on from the last save
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -23,6 +20,7 @@ from kappaflow.errors import UserError
 from kappaflow.experiments.making import make_step
 from kappaflow.experiments.steps import Step
 from kappaflow.experiments.store import StepStore
+from kappaflow.processes import serve_parent
 from kappaflow.simulation.cluster import connect
 from kappaflow.simulation.run import ONE_THREAD, environment, processors
 
@@ -124,8 +122,7 @@ class LocalWorkers:
 
 def _serve(line: Connection) -> None:
     """Do one task after the other until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    serve_parent()
     while True:
         task = line.recv()
         try:
@@ -149,13 +146,6 @@ class _Throttled:
         if now - self._last > PAUSE:
             self._line.send(("share", share))
             self._last = now
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
 
 
 class DaskWorkers:

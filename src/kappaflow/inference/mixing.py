@@ -18,8 +18,8 @@ def refuse_to_mix(members: Sequence[Checkpoint]) -> None:
     for i, other in enumerate(members[1:], start=1):
         if other.box != first.box:
             raise UserError(
-                f"posterior: network {i} retrieves {', '.join(other.box.names)} in its own box, network 0 "
-                f"{', '.join(first.box.names)}; only networks of the same parameters and priors can be pooled"
+                f"posterior: network {i} {_boxes_apart(other, first)} network 0; only networks of the same parameters "
+                "and priors can be pooled"
             )
         here, there = first.card.wavelength, other.card.wavelength
         if not same_pixels(here, there):
@@ -46,3 +46,11 @@ def refuse_to_mix(members: Sequence[Checkpoint]) -> None:
                 f"posterior: network {i} was trained on data {other.card.digest}, network 0 on {first.card.digest}; "
                 "only networks of the same simulation (`kappaflow simulate` with the same options) can be pooled"
             )
+
+
+def _boxes_apart(one: Checkpoint, other: Checkpoint) -> str:
+    """Say by what the parameters of `one` differ from those of `other`."""
+    more = [name for name in one.box.names if name not in other.box.names]
+    less = [name for name in other.box.names if name not in one.box.names]
+    words = [f"{verb} {', '.join(names)}" for verb, names in (("has", more), ("lacks", less)) if names]
+    return f"{' and '.join(words)}, unlike" if words else "has other priors than"

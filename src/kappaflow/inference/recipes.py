@@ -99,7 +99,7 @@ def _kappaflow(size: NetworkSize) -> Recipe:
             standardize=True,
             scale_dropout=0.25,
         ),
-        embedding=Embedding(kind="projected", channels=(512, 512, 512), dense=512, features=size.embedding),
+        embedding=Embedding(kind="projected", channels=(size.dense,) * 3, dense=size.dense, features=size.embedding),
         flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit"),
         training=Training(
             batch=128,

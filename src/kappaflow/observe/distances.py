@@ -32,7 +32,7 @@ def as_distance(
     """
     if value is None:
         if error is not None:
-            raise UserError(f"{where}-error: {error:g} pc without a distance; give {where} too")
+            raise UserError(f"{where}: an error of {error:g} pc without a distance; give both, or neither")
         return None
     pc, own = value if isinstance(value, tuple) else (value, 0.0)
     found = Distance(float(pc), float(own if error is None else error))

@@ -22,6 +22,7 @@ __all__ = ["INK", "PALETTE", "QUIET", "save_figure", "style"]
 # Okabe & Ito (2008), told apart with any colour vision; yellow is left out, too faint on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 INK, QUIET = "#22282e", "#8b949c"
+DPI = 200  # of PNG, and of what is rasterized in a PDF
 
 _STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
@@ -59,15 +60,27 @@ def style() -> Iterator[None]:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write `figure` as PATH.png (200 dpi) and PATH.pdf, each whole or not at all; the same figure, the same bytes."""
+    """Write `figure` as PATH.png (200 dpi) and PATH.pdf, each whole or not at all; the same figure, the same bytes.
+
+    By the canvases themselves: `Figure.savefig` draws a figure that has a layout twice per file, once to find it.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
     path = Path(path)
     targets = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.pdf")
-    undated = ({"Software": None}, {"CreationDate": None, "Creator": None, "Producer": None})
-    engine = figure.get_layout_engine()
+    engine, dpi, canvas = figure.get_layout_engine(), figure.dpi, figure.canvas
     with mpl.rc_context(_STYLE):
-        for target, metadata in zip(targets, undated, strict=True):
-            with written_whole(target) as part:
-                figure.savefig(part, format=target.suffix[1:], dpi=200, metadata=metadata)
-            figure.set_layout_engine("none")  # the second file has the places found for the first: half the time
-    figure.set_layout_engine(engine)
+        try:
+            figure.dpi = DPI
+            with written_whole(targets[0]) as part:
+                FigureCanvasAgg(figure).print_png(part, metadata={"Software": None})
+            figure.set_layout_engine("none")  # the second file has the places found for the first
+            with written_whole(targets[1]) as part:
+                undated = {"CreationDate": None, "Creator": None, "Producer": None}
+                FigureCanvasPdf(figure).print_pdf(part, metadata=undated)
+        finally:
+            figure.set_layout_engine(engine)
+            figure.dpi = dpi
+            figure.set_canvas(canvas)
     return targets

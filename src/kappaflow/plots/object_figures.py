@@ -180,19 +180,16 @@ def corner(draws: Mapping[str, np.ndarray], box: Box, names: Sequence[str] | Non
     k = len(names)
     size = 1.25 * k + 1.15  # inch: panels, and the room for labels that does not grow with them
     figure = Figure(figsize=(size, size))
-    panels = figure.subplots(k, k, squeeze=False)
     edge = 1.0 / size
-    figure.subplots_adjust(left=edge, right=1 - 0.15 / size, bottom=edge, top=1 - 0.15 / size, wspace=0.06, hspace=0.06)
+    room = {"left": edge, "right": 1 - 0.15 / size, "bottom": edge, "top": 1 - 0.15 / size}
+    places = figure.add_gridspec(k, k, wspace=0.06, hspace=0.06, **room)
     columns = [INDEX[name] for name in names]
     ranges = [_range([d[:, c] for d in draws.values()], (box.low[c], box.high[c])) for c in columns]
     colours = {label: _colour(label, i) for i, label in enumerate(labels)}
     for row in range(k):
-        for column in range(k):
-            axes = panels[row, column]
+        for column in range(row + 1):
+            axes = figure.add_subplot(places[row, column])
             axes.spines[["top", "right"]].set_visible(True)
-            if column > row:
-                axes.set_visible(False)
-                continue
             for label in reversed(labels):
                 x = draws[label][:, columns[column]]
                 if row == column:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
@@ -25,6 +24,8 @@ def candidates(spectrum: Spectrum, box: Box, posterior: Any, *, n: int, seed: in
     All from the prior where there is no network, or one of other pixels. A parameter that the network does not have is
     spread over its prior.
     """
+    from scipy.stats import qmc  # half a second to import
+
     scramble: dict[str, Any] = {"seed": seed}  # SciPy 1.15 also calls it rng
     unit = qmc.Sobol(d=len(box), scramble=True, **scramble).random(_power(n))[:n]
     theta = np.asarray(box.low) + box.widths * (0.02 + 0.96 * unit)

@@ -14,7 +14,14 @@ from kappaflow.retrieval.quantiles import KEYS
 from kappaflow.retrieval.result import Retrieval
 from kappaflow.storage import written_whole
 
-__all__ = ["atmosphere_figures", "atmosphere_summary", "derived_notes", "derived_table", "write_atmosphere"]
+__all__ = [
+    "atmosphere_figures",
+    "atmosphere_summary",
+    "derived_notes",
+    "derived_table",
+    "with_unit",
+    "write_atmosphere",
+]
 
 _CAPTIONS = {
     "atmosphere": (
@@ -114,7 +121,7 @@ def derived_table(summary: Mapping[str, Any]) -> list[Table]:
     derived = summary.get("derived") or {}
     if not derived:
         return []
-    rows = [[_named(name, row["unit"]), *(f"{row[key]:.4g}" for key in KEYS)] for name, row in derived.items()]
+    rows = [[with_unit(name, row["unit"]), *(f"{row[key]:.4g}" for key in KEYS)] for name, row in derived.items()]
     return [
         Table(["derived", "5 %", "16 %", "median", "84 %", "95 %"], rows, "Derived from the draws (how: see below).")
     ]
@@ -125,5 +132,6 @@ def derived_notes(summary: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {row['how']}." for name, row in (summary.get("derived") or {}).items()]
 
 
-def _named(name: str, unit: str) -> str:
+def with_unit(name: str, unit: str) -> str:
+    """Return a name with its unit behind it; of a logarithm, that of its argument."""
     return f"{name} ({unit.removeprefix('dex(').removesuffix(')')})" if unit and unit != "dex" else name

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,23 @@ __all__ = ["object_summary", "read_summaries", "write_collection", "write_object
 def write_object(result: Retrieval, folder: Path) -> dict[str, Any]:
     """Write posterior.nc, summary.csv, figures and, last, summary.json of one object; return what the last holds."""
     folder.mkdir(parents=True, exist_ok=True)
+    with _uncollected():
+        return _write_object(result, folder)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: figures are so many small objects that it would walk the whole heap often."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _write_object(result: Retrieval, folder: Path) -> dict[str, Any]:
     with written_whole(folder / "posterior.nc") as part:
         # With xarray: importing arviz takes seconds and leaves a stamp in the user's cache folder.
         for i, (name, data) in enumerate(result.datasets().items()):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kappaflow.report.atmosphere_files import atmosphere_figures, derived_notes, derived_table
+from kappaflow.report.atmosphere_files import atmosphere_figures, derived_notes, derived_table, with_unit
 from kappaflow.report.citations import methods_paragraph
 from kappaflow.report.page import Figure, Section, Table
 from kappaflow.report.refined_files import refined_figures
@@ -20,7 +20,8 @@ _OMITTED = (
     "isotopologues, no condensation of oxygen."
 )
 _CAPTIONS = {
-    "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities included; residuals below.",
+    "band": "Data on the model's pixels and the 90 % posterior-predictive band, opacities included; "
+    "below, what is left of the data after the median, over the file's own errors.",
     "spectrum": "Data on the model's pixels.",
     "c_to_o": "C/O; thick bars hold 68 %, thin ones 90 %.{more} Every density is drawn to the same height.",
     "dial": "C/O by the same networks as line lists are taken to be more and more wrong: 0 trusts them, 1 is the "
@@ -37,7 +38,7 @@ def object_section(summary: Mapping[str, Any], folder: Path, made: Mapping[str, 
     """
     c_o = summary["parameters"]["C_O"]
     rows = [
-        [_named(name, row["unit"]), *(_short(row[q]) for q in _quantiles(row)), f"{row['width_over_prior']:.2f}"]
+        [with_unit(name, row["unit"]), *(_short(row[q]) for q in _quantiles(row)), f"{row['width_over_prior']:.2f}"]
         for name, row in summary["parameters"].items()
     ]
     header = ["parameter", "5 %", "16 %", "median", "84 %", "95 %", "width / prior"]
@@ -92,7 +93,7 @@ def _whose(summary: Mapping[str, Any]) -> str:
 def _c_to_o_caption(summary: Mapping[str, Any]) -> str:
     more = {
         "one line list": " One line list: the same likelihood with the base lists taken as they are.",
-        "control networks": " Control: networks trained with the opacities fixed.",
+        "control networks": " Control: the same with the line lists taken as right.",
     }
     return _CAPTIONS["c_to_o"].format(more="".join(more[k] for k in summary.get("c_to_o", {}) if k in more))
 
@@ -161,10 +162,6 @@ def _check(plain: Mapping[str, Any]) -> Check:
 
 def _quantiles(row: Mapping[str, Any]) -> list[str]:
     return [key for key in row if key.startswith("q")]
-
-
-def _named(name: str, unit: str) -> str:
-    return f"{name} ({unit})" if unit and not unit.startswith("dex") else name
 
 
 def _short(value: float) -> str:

@@ -22,6 +22,7 @@ from kappaflow.storage import written_whole
 __all__ = ["Figure", "Report", "Section", "Table", "write_report"]
 
 _MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
+WIDE = 520  # pixels of the page
 _SIGNS = {"pass": "✓", "warn": "!", "fail": "✕"}
 _ANSWERS = {"pass": "Yes.", "warn": "With care.", "fail": "Not as it stands."}
 
@@ -55,6 +56,11 @@ class Figure:
         """Pixels of the page: half of a PNG's own (its bytes 16 to 20), which keeps small figures small and sharp."""
         media, content = self._content()
         return int.from_bytes(content[16:20], "big") // 2 if media == "image/png" else None
+
+    @property
+    def wide(self) -> bool:
+        """Whether its letters would be too small to read at the width of a phone."""
+        return (self.width or 0) > WIDE
 
 
 @dataclass(frozen=True)

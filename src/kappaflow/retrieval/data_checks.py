@@ -74,12 +74,18 @@ def faint_check(native: Spectrum) -> Check:
         say = f"{repeated} faint pixels ({where}) have one value, {values[counts.argmax()]:.2g} mJy"
     elif negative == 0 and expected >= _ENOUGH:
         say = (
-            f"None of {int(faint.sum())} faint pixels ({where}) is negative, where noise makes about {expected:.0f} so"
+            f"None of {int(faint.sum())} faint pixels ({where}) is negative, though noise alone would make about "
+            f"{expected:.0f} of them negative"
         )
     else:
         say = f"Faint pixels scatter to both sides of zero, {negative} of {int(faint.sum())} below it."
         return Check(name, float("nan"), "pass", say)
-    return Check(name, expected, "warn", f"{say}: clipped flux reads as flux; retrieve the unclipped file.")
+    return Check(
+        name,
+        expected,
+        "warn",
+        f"{say}: flux seems to have been clipped, which looks like real flux; retrieve the unclipped file.",
+    )
 
 
 def learned_check(draws: np.ndarray, box: Box) -> Check:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +28,7 @@ from kappaflow.observe.read import Hint
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import Target
+from kappaflow.processes import serve_parent
 from kappaflow.progress import no_bars, progress
 from kappaflow.retrieval.catalogue import read_target, retrieve_target
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval, row_of
@@ -190,10 +190,10 @@ _RETRIEVER: list[Retriever] = []  # of a worker process
 
 
 def _begin(load: Callable[[], Retriever]) -> None:
-    """Set up a worker: one thread each, for there is a worker per core."""
+    """Set up a worker: one thread each, for there is a worker per core; it ends with its parent."""
+    serve_parent()
     use_threads(1)
     no_bars()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     retriever = load()
     model = retriever.forward
     if hasattr(model, "threads"):

@@ -164,8 +164,8 @@ def predictive_check(envelope: Predictive, fixed: Predictive | None = None) -> C
         say = f"The model with uncertain opacities predicts this spectrum{more} ({envelope.p_words}, {outside})."
         return Check(name, p, verdict, say)
     say = {
-        "warn": "few posterior draws, opacities varied, have what is left",
-        "fail": "no posterior draw, with any plausible opacities, has what is left",
+        "warn": "few posterior draws, whatever the opacities, leave as much",
+        "fail": "no posterior draw, with any plausible opacities, leaves as much",
     }[verdict]
     return Check(name, p, verdict, f"{_size(envelope)}; {say} ({envelope.p_words}): {_advice(envelope.misfit)}.")
 

@@ -69,6 +69,8 @@ class Check:
             return ""
         if self.name == "prior edge":
             return f"{self.value:.2g} times the prior's density"
+        if self.name == "brightness":
+            return f"{self.value:+.1f} standard deviations from the mean of the simulations"
         return f"{self.value:.0%}" if self.name in _SHARES else f"{self.value:.3g}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -173,7 +175,8 @@ def edge_check(draws: np.ndarray, box: Box) -> Check:
     piled = [box.names[i] for i in np.argsort(-density) if density[i] > good]
     value, carbon = float(density.max()), float(density[INDEX["C_O"]])
     if not piled:
-        return Check("prior edge", value, "pass", "No parameter piles up at an edge of its prior.")
+        nearest = f"{box.names[int(density.argmax())]} comes nearest to it"
+        return Check("prior edge", value, "pass", f"No parameter piles up at an edge of its prior; {nearest}.")
     verdict: Grade = "fail" if carbon > fair else "warn"
     named = ", ".join(piled[:5]) + (" and others" if len(piled) > 5 else "")
     advice = (

@@ -19,7 +19,7 @@ from kappaflow.tables.opacity import OpacityTable
 
 __all__ = ["Comparison", "compare_lists", "slope_widths"]
 
-RESOLVING_POWER = 200.0
+BINNED_TO = 200.0  # resolving power of the bins that are compared
 TEMPERATURES = (400.0, 1500.0)  # K, the photospheric range of the paper's amplitudes
 LOG_PRESSURES = (-1.0, 1.5)  # 0.1 to 30 bar, likewise
 PIVOT = 700.0  # K, where the slope leaves the opacity as it is
@@ -92,7 +92,7 @@ def compare_lists(
     log_p = first.log_pressure[(first.log_pressure >= log_pressures[0]) & (first.log_pressure <= log_pressures[1])]
     if not use_t.any() or not log_p.size:
         raise UserError("opacity compare: no node of the table lies in the range of temperature and pressure asked for")
-    edges = np.arange(0, first.nu.size, max(int(1 / RESOLVING_POWER / np.log(first.nu[1] / first.nu[0])), 1))
+    edges = np.arange(0, first.nu.size, max(int(1 / BINNED_TO / np.log(first.nu[1] / first.nu[0])), 1))
     means = [
         _window_means(table.ln_sigma(species, name, log_p)[:, use_t], edges)
         for table, species, name in ((first, species_a, name_a), (second, species_b, name_b))

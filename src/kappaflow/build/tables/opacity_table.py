@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kappaflow.build.identity import code_identity, file_digest
+from kappaflow.build.identity import code_identity, data_digest
 from kappaflow.build.tables.line_lists import PACKAGED_LISTS, ListRecipe, SourceList
 from kappaflow.errors import UserError
 from kappaflow.progress import progress
@@ -143,7 +143,7 @@ class _Task:
 
 def _stem(work: Path, data: Path, recipe: ListRecipe, grid: Grid) -> Path:
     """Name the parts of a list by its files, its recipe, the grid, the code and the libraries that sum it."""
-    files = {file.name: file_digest(file) for file in recipe.maker.files(data)}
+    files = {file.name: data_digest(file) for file in recipe.maker.files(data)}
     nodes = [grid.points, *grid.window, *grid.log_pressure, *grid.temperature]  # not the rank: it comes after
     return work / f"{recipe.species}-{recipe.name}-{digest([repr(recipe), files, nodes, code_identity()])}"
 
