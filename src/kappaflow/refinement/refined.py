@@ -98,8 +98,15 @@ class Refined:
 
     @property
     def pareto_k(self) -> float:
-        """Shape of the weights' tail, the worst of the combinations that matter."""
+        """Shape of the weights' tail, the worst of the combinations that matter; 0 where chains were exact."""
         return self._worst("pareto_k")
+
+    @property
+    def accepted(self) -> float | None:
+        """Share of exact steps that were accepted, the least of the combinations that matter; None: all are weighed."""
+        heavy = [s.accepted for s, w in zip(self.sampled, self.weights, strict=True) if w >= HEAVY]
+        shares = [share for share in heavy if share is not None]
+        return min(shares) if shares else None
 
     @property
     def r_hat(self) -> float:
@@ -129,7 +136,9 @@ class Refined:
     def sentence(self) -> str:
         """The same in words."""
         if self.converged:
-            return f"Exact: {self.ess:.0f} effective draws, Pareto k {self.pareto_k:.2f}, R-hat {self.r_hat:.2f}."
+            share = self.accepted
+            how = f"Pareto k {self.pareto_k:.2f}" if share is None else f"{100 * share:.0f} % of exact steps accepted"
+            return f"Exact: {self.ess:.0f} effective draws, {how}, R-hat {self.r_hat:.2f}."
         return f"Not converged: {'; '.join(self.shortcomings)}. Take the network's interval, or more effort."
 
     def summary(self) -> dict[str, Any]:
@@ -140,6 +149,7 @@ class Refined:
             "sentence": self.sentence,
             "ess": self.ess,
             "pareto_k": self.pareto_k,
+            "accepted": self.accepted,
             "r_hat": self.r_hat,
             "seconds": self.seconds,
             "chi2_over_n": self.best.chi2 / self.best.n,
