@@ -40,9 +40,10 @@ class ExactPath:
     def joined(self, after: ExactPath) -> ExactPath:
         """Return both, one after the other."""
         n, m = len(self.v), len(after.v)
-        parts = [np.concatenate([getattr(one, name) for one in (self, after)]) for name in ("v", "z", "ln_weight")]
+        v, z = np.concatenate([self.v, after.v]), np.concatenate([self.z, after.z])
+        ln_weight = np.concatenate([self.ln_weight, after.ln_weight])
         share = (n * self.accepted + m * after.accepted) / (n + m)
-        return ExactPath(*parts, Judged.joined([self.proposed, after.proposed]), share)
+        return ExactPath(v, z, ln_weight, Judged.joined([self.proposed, after.proposed]), share)
 
 
 def state_at(density: EmulatedDensity, v: np.ndarray, rng: np.random.Generator) -> ExactState:
@@ -79,8 +80,8 @@ def go_on(
         accepted += float(moved.mean()) / steps
         path.append((state.v, state.z, here))
         proposed.append(judged)
-    arrays = (np.stack(column) for column in zip(*path, strict=True))
-    return state, ExactPath(*arrays, Judged.joined(proposed), accepted)
+    at, z, ln_weight = (np.stack(column) for column in zip(*path, strict=True))
+    return state, ExactPath(at, z, ln_weight, Judged.joined(proposed), accepted)
 
 
 def bridged(emulated: np.ndarray, exact: np.ndarray) -> float:

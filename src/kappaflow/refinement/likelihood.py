@@ -27,8 +27,8 @@ __all__ = [
     "ListedModel",
     "Observation",
     "Predictor",
-    "Thin",
-    "Walked",
+    "ThinPredictor",
+    "ThinColumns",
     "log_likelihood",
     "marginal_log_likelihood",
     "score",
@@ -38,7 +38,7 @@ LEAST = 8  # spectra computed at once
 TOGETHER = 4  # spectra whose derivatives are: they share one reading of the opacity table
 
 
-class Walked(Protocol):
+class ThinColumns(Protocol):
     """Columns of one batch, their numbers and fluxes at a few wavenumbers, with the ways back (`thin.ThinSpectra`)."""
 
     numbers: np.ndarray  # (b, values)
@@ -56,7 +56,7 @@ class Walked(Protocol):
         ...
 
 
-class Thin(Protocol):
+class ThinPredictor(Protocol):
     """Numbers through which parameters act on a spectrum, and fluxes that bend as its pixels do (`thin.ThinModel`)."""
 
     @property
@@ -64,7 +64,7 @@ class Thin(Protocol):
         """Which coefficients (K,) the numbers depend on."""
         ...
 
-    def at(self, theta: np.ndarray, field: np.ndarray) -> Walked:
+    def at(self, theta: np.ndarray, field: np.ndarray) -> ThinColumns:
         """Columns of `theta` (b, D) and `field` (b, K)."""
         ...
 
@@ -80,7 +80,7 @@ class Thin(Protocol):
 class Predictor(Protocol):
     """Noise-free spectra on all pixels, and their derivatives."""
 
-    def thinned(self, good: np.ndarray) -> Thin:
+    def thinned(self, good: np.ndarray) -> ThinPredictor:
         """Return what bends in them, cheap, for the pixels that are `good` (p,)."""
         ...
 

@@ -12,7 +12,7 @@ __all__ = ["Population", "efficiency", "log_normalization", "split_r_hat", "walk
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 WANTED = 0.8  # share of trajectories that are accepted, to which the step is tuned
 REACH = (1.0, 3.0)  # of a trajectory, in standard deviations: a quarter of a turn, 1.57, forgets where it began
-LONGEST = 24  # steps of one
+LONGEST = 64  # steps of one
 OUTSTANDING = 2.5  # variance over the metric's: what a few hundred draws of it reach by chance
 
 

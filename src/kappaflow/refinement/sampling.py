@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kappaflow.refinement.emulated import EmulatedDensity, Fence
 from kappaflow.refinement.emulator import Emulator, Lessons, expansion
-from kappaflow.refinement.exact_chains import bridged, go_on, state_at
+from kappaflow.refinement.exact_chains import ExactPath, ExactState, bridged, go_on, state_at
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
@@ -48,7 +49,7 @@ class Effort:
     walks: int = 6  # times that it is walked on at most, where chains have not mixed
     final: int = 384  # draws that are weighed at the end
     steps: int = 12  # of exact chains until they are looked at
-    trajectories: int = 4  # of one such step
+    trajectories: int = 2  # of one such step
     looks: int = 4  # at most
 
 
@@ -148,42 +149,52 @@ def finish(
             return replace(found, rounds=learned.rounds)
         advance()
         if not found.learned:
-            return replace(_chained(learned, walks, rng, effort, advance), rounds=learned.rounds)
+            return replace(_chained(learned, walks[-1], rng, effort, advance), rounds=learned.rounds)
         if len(walks) >= effort.walks:
             return replace(found, rounds=learned.rounds)
         learned = replace(learned, chains=walks[-1].chains)
 
 
 def _chained(
-    learned: Learned, walks: list[_Walk], rng: np.random.Generator, effort: Effort, advance: Callable[[], None]
+    learned: Learned, walked: _Walk, rng: np.random.Generator, effort: Effort, advance: Callable[[], None]
 ) -> Sampled:
-    """Go on from the weighed draws of `walks` by exact steps; what is proposed in the first of them is learnt from."""
-    walked = walks[-1]
+    """Go on from the weighed draws of a walk by exact steps; what is proposed in the first of them is learnt from."""
     weight = np.exp(smoothed(walked.judged.ln_weight).ln)
     flat = walked.path.reshape(-1, walked.path.shape[2])[walked.places]
     begin = flat[rng.choice(len(flat), effort.chains, p=weight / weight.sum())]
     learned = _taught(replace(learned, chains=walked.chains), walked.judged)
-    state = state_at(learned.density, begin, rng)
-    state, path = go_on(learned.density, state, learned.chains, effort.steps, rng, trajectories=effort.trajectories)
-    learned, path = _taught(learned, path.proposed), None
-    for _ in range(effort.looks):
-        state, more = go_on(learned.density, state, learned.chains, effort.steps, rng, trajectories=effort.trajectories)
-        path = more if path is None else path.joined(more)
+    step = partial(go_on, chains=learned.chains, trajectories=effort.trajectories, steps=effort.steps, rng=rng)
+    state, path = step(learned.density, state_at(learned.density, begin, rng))
+    learned = _taught(learned, path.proposed)
+    state, path = step(learned.density, state)
+    for _ in range(effort.looks - 1):
         advance()
-        n, b = path.ln_weight.shape
-        r_hat, ess = split_r_hat(path.v), n * b * efficiency(path.v)
+        r_hat, ess = split_r_hat(path.v), path.ln_weight.size * efficiency(path.v)
         if r_hat < LIMITS["r_hat"] and ess > LIMITS["ess"]:
             break
-    # Draws of the emulator itself, for the evidence: proposals are not, they begin where exact chains are.
-    _, places, values = walk(learned.density, replace(learned.chains, at=state.v), effort.walked, rng)
-    some = places[-1]
-    judged = judge(learned.density.joint, learned.density.complete(some, rng), values[-1])
+        state, more = step(learned.density, state)
+        path = path.joined(more)
+    ratio, evidence = _evidence(learned, state, path, effort, rng)
+    equal = Weights(np.full(path.ln_weight.size, -np.log(path.ln_weight.size)), ratio, 0.0)
+    draws = path.z.reshape(path.ln_weight.size, -1)
+    r_hat, ess = split_r_hat(path.v), path.ln_weight.size * efficiency(path.v)
+    return Sampled(draws, equal, evidence, r_hat, ess, accepted=path.accepted)
+
+
+def _evidence(
+    learned: Learned, state: ExactState, path: ExactPath, effort: Effort, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Ln of the evidence over the emulator's, and ln of the evidence.
+
+    Proposals are no draws of the emulator, they begin where exact chains are: it is walked once more.
+    """
+    density, chains = learned.density, learned.chains
+    _, places, values = walk(density, replace(chains, at=state.v), effort.walked, rng)
+    judged = judge(density.joint, density.complete(places[-1], rng), values[-1])
     ratio = bridged(judged.ln_weight, path.ln_weight.ravel())
     flat = np.moveaxis(places, 1, 0).reshape(-1, places.shape[2])
-    evidence = log_normalization(learned.density, flat, values.T.ravel(), rng, about=learned.chains.root) + ratio
-    equal = Weights(np.full(n * b, -np.log(n * b)), ratio, 0.0)
-    constants = _constants(learned.density)
-    return Sampled(path.z.reshape(n * b, -1), equal, evidence - constants, r_hat, ess, accepted=path.accepted)
+    whole = log_normalization(density, flat, values.T.ravel(), rng, about=chains.root)
+    return ratio, whole + ratio - _constants(density)
 
 
 def _constants(density: EmulatedDensity) -> float:

@@ -98,7 +98,7 @@ def refined_both(
         known = _Known(model.wavelength, found.names, found.draws, posterior.opacity)
         # Fifteen-odd parameters without a field, from draws that fit: a few starts and lessons are enough.
         fewer = {"starts": min(4, settings.fit.starts), "screened": min(32, settings.fit.screened)}
-        quick = replace(settings.effort, first=8, taught=min(12, settings.effort.taught))
+        quick = replace(settings.effort, first=min(64, settings.effort.first))
         how = replace(settings, opacity="fixed", fit=replace(settings.fit, **fewer), effort=quick)
         try:
             fixed = refine(native, distance=distance, posterior=known, model=model, settings=how, advance=step)
