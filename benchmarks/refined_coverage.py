@@ -20,6 +20,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 from scipy.special import ndtr, ndtri
 
@@ -33,7 +34,7 @@ from kappaflow.refinement.posing import posed
 from kappaflow.refinement.simulated import model_of, simulated
 from kappaflow.simulation import Shards
 from kappaflow.simulation.prior import SHARD_SIZE
-from kappaflow.storage import written_whole
+from kappaflow.storage import compiled_folder, written_whole
 
 ARMS = {"refined": "marginal", "fixed": "fixed"}
 LEVELS = (0.5, 0.68, 0.9, 0.95)
@@ -118,6 +119,9 @@ def result_of(one, arm, tools, seed):
 
 
 def run(given):
+    folder = compiled_folder()
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
     posterior, model = Posterior.load(), model_of(given.data)
     rows = in_turn(len(Shards(given.data)))[given.start : given.start + given.n]
     for one in simulated(given.data, rows, seed=given.seed):

@@ -117,8 +117,6 @@ class Refined:
     def shortcomings(self) -> tuple[str, ...]:
         """What is not as it should be, in words."""
         found = []
-        if not self.best.mode.climb.converged:
-            found.append("the best fit was still climbing")
         if not self.pareto_k < LIMITS["pareto_k"]:
             found.append(f"the weights have a heavy tail (Pareto k {self.pareto_k:.2f})")
         if not self.r_hat < LIMITS["r_hat"]:
