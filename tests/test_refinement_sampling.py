@@ -11,11 +11,11 @@ from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.emulated import EmulatedDensity
 from kappaflow.refinement.emulator import Emulator, Lessons, expansion
-from kappaflow.refinement.exact_chains import bridged, go_on, state_at
+from kappaflow.refinement.exact_chains import go_on, state_at
 from kappaflow.refinement.importance import judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
-from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
+from kappaflow.refinement.population import Population, bridged, efficiency, log_normalization, split_r_hat, walk
 from kappaflow.refinement.sampling import Effort, sample
 from kappaflow.refinement.warp import Warp
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from kappaflow.refinement.emulated import EmulatedDensity
 from kappaflow.refinement.importance import Judged, judge
-from kappaflow.refinement.population import Population, walk
+from kappaflow.refinement.population import Population, efficiency, split_r_hat, walk
 
-__all__ = ["ExactPath", "ExactState", "bridged", "go_on", "state_at"]
+__all__ = ["ExactPath", "ExactState", "go_on", "state_at"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,16 @@ class ExactPath:
     ln_weight: np.ndarray  # (n, b), exact over emulated
     proposed: Judged
     accepted: float  # share
+
+    @property
+    def r_hat(self) -> float:
+        """Whether the chains agree."""
+        return split_r_hat(self.v)
+
+    @property
+    def ess(self) -> float:
+        """Effective number of draws."""
+        return self.ln_weight.size * efficiency(self.v)
 
     def joined(self, after: ExactPath) -> ExactPath:
         """Return both, one after the other."""
@@ -82,17 +92,3 @@ def go_on(
         proposed.append(judged)
     at, z, ln_weight = (np.stack(column) for column in zip(*path, strict=True))
     return state, ExactPath(at, z, ln_weight, Judged.joined(proposed), accepted)
-
-
-def bridged(emulated: np.ndarray, exact: np.ndarray) -> float:
-    """Ln of the ratio of two normalizations from ln weights of draws of either (Meng & Wong 1996)."""
-    share = emulated.size / (emulated.size + exact.size)
-    found = float(np.median(exact))
-    for _ in range(500):
-        common = np.log(1 - share) + found
-        top = np.logaddexp.reduce(emulated - np.logaddexp(np.log(share) + emulated, common)) - np.log(emulated.size)
-        bottom = np.logaddexp.reduce(-np.logaddexp(np.log(share) + exact, common)) - np.log(exact.size)
-        found, last = float(top - bottom), found
-        if abs(found - last) < 1e-6:
-            break
-    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["Population", "efficiency", "log_normalization", "split_r_hat", "walk"]
+__all__ = ["Population", "bridged", "efficiency", "log_normalization", "split_r_hat", "walk"]
 
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 WANTED = 0.8  # share of trajectories that are accepted, to which the step is tuned
@@ -84,7 +84,7 @@ def log_normalization(
 ) -> float:
     """Ln of the integral of a density of which `draws` (n, k) with ln density `values` (n,) are given.
 
-    Bridge sampling (Meng & Wong 1996) against a normal density with the first half's mean and covariance, the latter
+    By a bridge to a normal density with the first half's mean and covariance, the latter
     mixed with that of the root `about` (k, k): few draws leave directions out.
     """
     half = len(draws) // 2
@@ -96,10 +96,20 @@ def log_normalization(
     own = np.linalg.solve(root, (draws[half:] - mean).T).T
     at_draws = values[half:] + 0.5 * (own**2).sum(axis=1) + ln_root
     at_normal = density(mean + normal @ root.T)[0] + 0.5 * (normal**2).sum(axis=1) + ln_root
-    found = float(np.median(at_draws))
-    for _ in range(200):
-        top = np.logaddexp.reduce(at_normal - np.logaddexp(at_normal, found))
-        bottom = np.logaddexp.reduce(-np.logaddexp(at_draws, found))
+    return bridged(at_normal, at_draws)
+
+
+def bridged(of_one: np.ndarray, of_other: np.ndarray) -> float:
+    """Ln of the ratio of two normalizations from ln weights, the other over the one, of draws of each.
+
+    Bridge sampling (Meng & Wong 1996).
+    """
+    share = of_one.size / (of_one.size + of_other.size)
+    found = float(np.median(of_other))
+    for _ in range(500):
+        common = np.log(1 - share) + found
+        top = np.logaddexp.reduce(of_one - np.logaddexp(np.log(share) + of_one, common)) - np.log(of_one.size)
+        bottom = np.logaddexp.reduce(-np.logaddexp(np.log(share) + of_other, common)) - np.log(of_other.size)
         found, last = float(top - bottom), found
         if abs(found - last) < 1e-6:
             break

@@ -17,11 +17,11 @@ import numpy as np
 
 from kappaflow.refinement.emulated import EmulatedDensity, Fence
 from kappaflow.refinement.emulator import Emulator, Lessons, expansion
-from kappaflow.refinement.exact_chains import ExactPath, ExactState, bridged, go_on, state_at
+from kappaflow.refinement.exact_chains import ExactPath, ExactState, go_on, state_at
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
-from kappaflow.refinement.population import Population, efficiency, log_normalization, split_r_hat, walk
+from kappaflow.refinement.population import Population, bridged, efficiency, log_normalization, split_r_hat, walk
 from kappaflow.refinement.warp import Warp
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "learn", "sample"]
@@ -169,16 +169,14 @@ def _chained(
     state, path = step(learned.density, state)
     for _ in range(effort.looks - 1):
         advance()
-        r_hat, ess = split_r_hat(path.v), path.ln_weight.size * efficiency(path.v)
-        if r_hat < LIMITS["r_hat"] and ess > LIMITS["ess"]:
+        if path.r_hat < LIMITS["r_hat"] and path.ess > LIMITS["ess"]:
             break
         state, more = step(learned.density, state)
         path = path.joined(more)
     ratio, evidence = _evidence(learned, state, path, effort, rng)
     equal = Weights(np.full(path.ln_weight.size, -np.log(path.ln_weight.size)), ratio, 0.0)
     draws = path.z.reshape(path.ln_weight.size, -1)
-    r_hat, ess = split_r_hat(path.v), path.ln_weight.size * efficiency(path.v)
-    return Sampled(draws, equal, evidence, r_hat, ess, accepted=path.accepted)
+    return Sampled(draws, equal, evidence, path.r_hat, path.ess, accepted=path.accepted)
 
 
 def _evidence(
