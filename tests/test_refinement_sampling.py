@@ -12,10 +12,11 @@ from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.emulated import EmulatedDensity
 from kappaflow.refinement.emulator import Emulator, Lessons, expansion
 from kappaflow.refinement.exact_chains import go_on, state_at
+from kappaflow.refinement.follow import Follow, Followed, Places, places
 from kappaflow.refinement.importance import judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
-from kappaflow.refinement.population import Population, bridged, efficiency, log_normalization, split_r_hat, walk
+from kappaflow.refinement.population import Population, bridged, effective, log_normalization, split_r_hat, walk
 from kappaflow.refinement.sampling import Effort, sample
 from kappaflow.refinement.warp import Warp
 
@@ -117,6 +118,12 @@ def test_without_a_distance_the_scale_is_sampled_in_place_of_the_radius():
     assert abs(mean - np.log(radius2 * gains.mean())) < 4 * np.sqrt(weight @ (scale - mean) ** 2)
 
 
+@pytest.fixture
+def double(monkeypatch):
+    """Emulators in double precision, for differences."""
+    monkeypatch.setattr("kappaflow.refinement.emulator.PRECISION", np.float64)
+
+
 def taught_density(joint, truth, n=48):
     """Return an emulated density about the best fit, its covariance's root and exact spectra that it has not seen."""
     (top,) = climb(joint.expand, [Climb(np.zeros(truth.size))], steps=80)
@@ -129,7 +136,7 @@ def taught_density(joint, truth, n=48):
     return EmulatedDensity(joint, emulator, top.z, root @ root.T), Lessons(z[n:], flux[n:])
 
 
-def test_an_emulator_of_a_bent_model_is_the_model_and_knows_its_derivatives():
+def test_an_emulator_of_a_bent_model_is_the_model_and_knows_its_derivatives(double):
     density, fresh = taught_density(*bright_case(1, bend=0.3))
     emulator, outer = density.emulator, density.outer
     inputs = fresh.z[:6, outer.inputs]
@@ -147,7 +154,7 @@ def test_an_emulator_of_a_bent_model_is_the_model_and_knows_its_derivatives():
 
 @pytest.mark.parametrize("structure", [False, True])
 @pytest.mark.parametrize("bend", [0.0, 0.3])
-def test_the_force_of_the_emulated_density_is_its_gradient(bend, structure):
+def test_the_force_of_the_emulated_density_is_its_gradient(double, bend, structure):
     density, fresh = taught_density(*bright_case(2, bend=bend, structure=structure))
     density.soft = 0.0  # the one thing that is blurred on purpose
     v = density.of(fresh.z[:3])
@@ -170,22 +177,25 @@ def test_exact_chains_forget_what_the_emulator_gets_wrong():
     """Stretched and shifted emulators propose; chains end at the exact posterior, which weights alone miss."""
     joint, _, (mean, precision) = linear_case(0)
     density, _ = taught_density(joint, mean)
-    wrong = EmulatedDensity(joint, density.emulator, density.mode, density.covariance)
-    wrong.data = density.data + 0.3  # a third of the noise, in every pixel
+    shifted = EmulatedDensity(joint, density.emulator, density.mode, density.covariance)
+    shifted.data = density.data + 0.3  # a third of the noise, in every pixel
     rng = np.random.default_rng(0)
     root = np.linalg.cholesky(density.outer.covariance(mean, np.linalg.inv(precision)))
-    chains = Population(density.of(mean[None]) + 0.5 * rng.standard_normal((32, len(root))) @ root.T, root)
+    start = density.of(mean[None]) + 0.5 * rng.standard_normal((32, len(root))) @ root.T
+    seen = places(density, start)
+    wrong = Followed(shifted, Follow.fitted(seen))
+    chains = Population(wrong.of(start), wrong.root(seen))
     chains, _, _ = walk(wrong, chains, 20, rng, tune=True)
     _, biased, _ = walk(wrong, chains, 60, rng)
     state, _ = go_on(wrong, state_at(wrong, chains.at, rng), chains, 20, rng, trajectories=2)
-    _, path = go_on(wrong, state, chains, 120, rng, trajectories=2)
+    _, path = go_on(wrong, state, chains, 360, rng, trajectories=2)
     kept = np.arange(mean.size - 2)
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))[kept]
     off = {
-        name: np.abs(draws.reshape(-1, draws.shape[2]).mean(axis=0) - mean[kept]) / sd
+        name: np.abs(wrong.back(draws.reshape(-1, draws.shape[2])).mean(axis=0) - mean[kept]) / sd
         for name, draws in (("emulated", biased), ("exact", path.v))
     }
-    error = 4.5 / np.sqrt(efficiency(path.v) * path.v.shape[0] * path.v.shape[1])
+    error = 4.5 / np.sqrt(path.ess)
     assert off["emulated"].max() > 2 * error
     assert off["exact"].max() < error
     assert 0.1 < path.accepted < 0.95
@@ -215,7 +225,8 @@ def test_a_walk_samples_a_normal_density_whatever_its_force_and_bridges_to_its_c
     flat = path.reshape(-1, 2)
     np.testing.assert_allclose(np.cov(flat.T), covariance, atol=0.15)
     assert split_r_hat(path) < 1.05
-    assert 0.05 < efficiency(path) <= 1
+    chain = np.tile(np.arange(32), 300)
+    assert 1000 < effective(flat, np.ones(len(flat)), chain) <= len(flat)
     order = rng.permutation(len(flat))[:2000]
     exact = np.log(2 * np.pi) + 0.5 * np.log(np.linalg.det(covariance))
     assert log_normalization(density, flat[order], values.ravel()[order], rng, about=np.eye(2)) == pytest.approx(
@@ -232,6 +243,75 @@ def test_chains_that_disagree_and_weights_with_a_heavy_tail_are_noticed():
     heavy = smoothed(3.0 * np.abs(ndtri(rng.random(1000))))
     assert heavy.ess < 100
     assert heavy.pareto_k > smoothed(0.3 * rng.standard_normal(1000)).pareto_k
+
+
+@pytest.mark.parametrize("slow", [1, 20])
+def test_effective_draws_count_what_weights_and_slow_chains_cost(slow):
+    """Independent draws, and draws that come twenty times each: the error of a mean says how many there are."""
+    rng = np.random.default_rng(0)
+    values = np.repeat(rng.standard_normal((8000 // slow, 1)), slow, axis=0)
+    chain = np.arange(8000) // 125
+    found = effective(values, np.ones(8000), chain)
+    assert 0.6 < found * slow / 8000 < 1.6
+    uneven = effective(values, np.exp(1.0 * rng.standard_normal(8000)), chain)
+    assert uneven < 0.8 * found if slow == 1 else uneven < 1.2 * found
+
+
+def cubic_places(n=3, count=60):
+    """Places at which the rest follows a cubic of the parameters exactly."""
+    rng = np.random.default_rng(3)
+    u = 0.7 * rng.standard_normal((count, n))
+    middle = np.stack([u[:, 0] ** 2 + 0.3 * u[:, 1] * u[:, 2], u[:, 0] - 0.1 * u[:, 2] ** 3], axis=1)
+    slopes = np.zeros((count, n, 2))
+    slopes[:, 0, 0], slopes[:, 1, 0], slopes[:, 2, 0] = 2 * u[:, 0], 0.3 * u[:, 2], 0.3 * u[:, 1]
+    slopes[:, 0, 1], slopes[:, 2, 1] = 1.0, -0.3 * u[:, 2] ** 2
+    return Places(u, middle, slopes, np.zeros((count, 5)), np.zeros((count, 5, 5)))
+
+
+def test_the_rest_follows_a_cubic_and_its_slopes_are_differences():
+    at = cubic_places()
+    follow = Follow.fitted(at)
+    value, slopes = follow(at.u)
+    assert np.abs(value - at.middle).max() < 0.1 * np.abs(at.middle).max()
+    step = 1e-5
+    for i in range(3):
+        ends = [follow(at.u + s * step * np.eye(3)[i])[0] for s in (1, -1)]
+        np.testing.assert_allclose(slopes[:, i], (ends[0] - ends[1]) / (2 * step), atol=1e-6)
+    far = at.u * 1e3
+    push = follow.fence(far)
+    assert (push[0] < 0).all()
+    assert ((push[1] * far).sum(axis=1) < 0).all()
+    assert (follow.fence(at.u)[0] == 0).all()
+
+
+def test_a_few_places_make_a_quadratic_only():
+    assert np.abs(Follow.fitted(cubic_places(count=8)).cubic).max() == 0
+
+
+@pytest.mark.parametrize("structure", [False, True])
+def test_coordinates_that_follow_keep_the_density_and_its_information_is_its_curvature(double, structure):
+    density, fresh = taught_density(*bright_case(2, bend=0.3, structure=structure))
+    density.soft = 0.0
+    v = density.of(fresh.z[:40])
+    seen = places(density, v)
+    followed = Followed(density, Follow.fitted(seen))
+    x = followed.of(v)
+    np.testing.assert_allclose(followed.back(x), v, atol=1e-9)
+    np.testing.assert_allclose(followed(x)[0], density(v)[0], atol=1e-4)
+    force, step = followed(x[:2])[1], 1e-5
+    for i in range(v.shape[1]):
+        ends = [followed(x[:2] + s * step * np.eye(v.shape[1])[i])[0] for s in (1, -1)]
+        np.testing.assert_allclose(force[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=2e-3)
+    # Over data drawn from the model the mean of minus the curvature is the information; here the mean over places.
+    curvature = np.zeros((v.shape[1], v.shape[1]))
+    for i in range(v.shape[1]):
+        ends = [density(v + s * 1e-3 * np.eye(v.shape[1])[i])[1] for s in (1, -1)]
+        curvature[i] = -((ends[0] - ends[1]) / 2e-3).mean(axis=0)
+    mean = seen.information.mean(axis=0)
+    kept = np.arange(density.outer.smooth.size)
+    scale = np.sqrt(np.diag(mean))
+    off = np.abs(curvature - mean) / scale / scale[:, None]
+    assert off[np.ix_(kept, kept)].max() < 0.25
 
 
 def test_gains_without_anything_to_measure_them_by_are_refused():

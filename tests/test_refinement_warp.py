@@ -10,7 +10,8 @@ from kappaflow.model import ForwardModel
 from kappaflow.model.prepare import prepare, prepare_cia
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import COEFFICIENTS, INDEX, SPECIES
-from kappaflow.physics.sensitivity import column_response, column_values, sensitivities
+from kappaflow.physics.sensitivity import column_response, few_nodes, sensitivities
+from kappaflow.physics.thinned import columns
 from kappaflow.presets import preset
 from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.emulator import Emulator, Lessons, expansion
@@ -48,7 +49,12 @@ def test_a_columns_numbers_carry_what_parameters_inside_the_atmosphere_do(model)
     """The chain rule through the numbers gives the derivatives, but for the continuum between its few places."""
     theta, lists = jnp.asarray(THETA, jnp.float32), jnp.array(LISTS)
     field = jnp.asarray(0.1 * np.random.default_rng(0).standard_normal((len(SPECIES), COEFFICIENTS)), jnp.float32)
-    jacobian = jax.jit(jax.jacfwd(column_values))(theta, jnp.zeros(len(SPECIES)), lists, model.tables)
+    few = model.tables._replace(lines=few_nodes(model.tables.lines))
+
+    def numbers(row):
+        return columns(row[None], jnp.zeros((1, len(SPECIES))), lists, few)[1][0]
+
+    jacobian = jax.jit(jax.jacfwd(numbers))(theta)
     through = jacobian.T @ jax.jit(column_response)(theta, field, lists, model.tables)
     whole = jax.jit(sensitivities)(theta[None], field[None], lists, model.tables).theta[0]
     for name in ("T2", "T3", "T4", "C_O", "M_H", "log_kzz", "log_g", "f_sed"):
@@ -98,6 +104,23 @@ def test_a_few_wavenumbers_bend_as_all_pixels_do(warp, posterior):
     exact = flux[96:] * warp.white
     misses = [np.median(np.linalg.norm(exact - some, axis=1)) for some in (linear, made)]
     assert misses[1] < 0.3 * misses[0]
+
+
+def test_slopes_of_the_emulator_are_its_gradients(warp, posterior):
+    warped, lessons = posterior
+    emulator = Emulator(warp, *expansion(warp.joint, warp.mode), lessons)
+    at, rng = warped[:3], np.random.default_rng(4)
+    plain, made, pulled = emulator(at)
+    value, of_value, of_plain = emulator.slopes(at)
+    np.testing.assert_allclose(value, made, rtol=1e-4, atol=2e-3)
+    weights = rng.standard_normal(plain.shape), rng.standard_normal(made.shape) / 100
+    through = np.einsum("bip,bp->bi", of_plain, weights[0]) + np.einsum("bin,bn->bi", of_value, weights[1])
+    np.testing.assert_allclose(through, pulled(*weights), rtol=1e-2, atol=1e-2 * np.abs(through).max())
+
+
+def test_a_coefficient_is_never_sheared_by_more_than_three_standard_deviations(warp):
+    far = warp.centre + 3.0 * np.random.default_rng(5).standard_normal((8, warp.centre.size))
+    assert np.abs(warp.warped(far) - far).max() <= 3.0
 
 
 def test_gradients_of_the_emulator_are_differences(warp, posterior):

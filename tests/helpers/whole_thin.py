@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from kappaflow.refinement.thin import ThinSlopes
+
 
 class WholeThin:
     """Fluxes that bend as the pixels do because they are the pixels."""
@@ -12,8 +14,9 @@ class WholeThin:
     def at(self, theta, field):
         return WholeWalked(self.predictor, theta)
 
-    def jacobian(self, theta, field):
-        return np.zeros((theta.size, 0)), np.zeros((field.size, 0))
+    def slopes(self, theta, field):
+        none = (np.zeros((len(theta), a.shape[1], 0)) for a in (theta, field))
+        return ThinSlopes(*self.predictor.derivatives(theta, field), *none)
 
     def response(self, theta, field):
         return np.zeros((0, self.predictor(theta[None], field[None]).shape[1]))

@@ -21,7 +21,7 @@ from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmospher
 from kappaflow.physics.temperature import profile
 from kappaflow.physics.transfer import emergent_flux, planck
 
-__all__ = ["CONTINUUM", "Sensitivity", "column_response", "column_values", "few_nodes", "numbers", "sensitivities"]
+__all__ = ["CONTINUUM", "Sensitivity", "column_response", "few_nodes", "numbers", "sensitivities"]
 
 AFTER = ("R", "v_r", "v_sin_i")  # act on the emergent flux
 NOWHERE = ("sigma_cal", "log_f")  # act on the noise
@@ -196,22 +196,6 @@ def _emergent(
     return flux, of_theta, of_opacity, of_slope
 
 
-def column_values(
-    theta: Float[Array, " parameter"],
-    slopes: Float[Array, " species"],
-    lists: Int[Array, " species"],
-    tables: Tables,
-) -> Float[Array, " value"]:
-    """All numbers of a column through which parameters inside the atmosphere and slopes act on a spectrum, but few.
-
-    Ln columns of all species and layers, temperatures of layers and of levels, and the continuum of all layers in
-    `CONTINUUM` places: between them it is smooth. They are cheap, and as nonlinear as chemistry and clouds are.
-    """
-    few = tables._replace(lines=few_nodes(tables.lines))
-    air = atmosphere(theta, lists, few)
-    return numbers(theta, air._replace(ln_column=air.ln_column + slopes[:, None] * air.warmth), few)
-
-
 def few_nodes(lines: LineTables) -> LineTables:
     """Return the tables with `CONTINUUM` nodes in all, in the middle of as many blocks."""
     places = jnp.linspace(0, lines.nodes.shape[0] - 1, CONTINUUM).round().astype(int)
@@ -219,7 +203,12 @@ def few_nodes(lines: LineTables) -> LineTables:
 
 
 def numbers(theta: Float[Array, " parameter"], air: Atmosphere, tables: Tables) -> Float[Array, " value"]:
-    """Numbers of a column that has few nodes, in one row; see `column_values`."""
+    """All numbers of a column through which parameters and slopes act on a spectrum, but few, in one row.
+
+    Ln columns of all species and layers, temperatures of layers and of levels, and the continuum of all layers in
+    `CONTINUUM` places (`tables` have as few nodes): between them it is smooth. They are cheap, and as nonlinear as
+    chemistry and clouds are.
+    """
     parts = (air.ln_column, _temperature(theta, tables), air.level_temperature, air.continuum)
     return jnp.concatenate([part.reshape(-1) for part in parts])
 
@@ -230,7 +219,7 @@ def column_response(
     lists: Int[Array, " species"],
     tables: Tables,
 ) -> Float[Array, "value pixel"]:
-    """Return the derivatives of a spectrum [mJy at 10 pc] with respect to each of its `column_values`."""
+    """Return the derivatives of a spectrum [mJy at 10 pc] with respect to each of its `numbers`."""
     lines = tables.lines
     column = jax.tree.map(lambda a: a[None], _column(theta, field, lists, tables))
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kappaflow.parameters import COEFFICIENTS
 from kappaflow.physics.emission import Atmosphere, Tables, atmosphere
 from kappaflow.physics.sensitivity import CONTINUUM, few_nodes, numbers
 from kappaflow.physics.transfer import emergent_flux, planck
 
-__all__ = ["Thinned", "columns", "depths", "thinned", "top_flux"]
+__all__ = ["Slopes", "Thinned", "columns", "depths", "slopes", "thinned", "top_flux"]
 
 
 class Thinned(NamedTuple):
@@ -51,7 +51,7 @@ def columns(
     lists: Int[Array, " species"],
     tables: Tables,
 ) -> tuple[Atmosphere, Float[Array, "batch value"]]:
-    """Columns with few nodes, and their numbers (see `sensitivity.column_values`)."""
+    """Columns with few nodes, and their numbers (`sensitivity.numbers`)."""
 
     def one(row: Array, slope: Array) -> tuple[Atmosphere, Array]:
         air = atmosphere(row, lists, tables)
@@ -62,11 +62,10 @@ def columns(
 
 
 def depths(
-    air: Atmosphere, field: Float[Array, "batch species coefficient"], thin: Thinned
+    air: Atmosphere, ln_field: Float[Array, "batch species few"], thin: Thinned
 ) -> tuple[Float[Array, "batch layer few"], Float[Array, "batch level few"]]:
     """Optical depths of layers and the source at levels; all layers at once: so few points fit into the cache."""
     ln_depth = jnp.einsum("bslk,slkf->bslf", air.weights, thin.basis, precision="highest")
-    ln_field = jnp.einsum("bsc,cf->bsf", field[..., :COEFFICIENTS], thin.fourier, precision="highest")
     lines = jnp.exp(ln_depth + air.ln_column[..., None] + ln_field[:, :, None]).sum(axis=1)
     smooth = jnp.einsum("bln,nf->blf", air.continuum.reshape(*lines.shape[:2], -1), thin.between, precision="highest")
     return lines + smooth, planck(thin.wavenumber, air.level_temperature)
@@ -75,3 +74,35 @@ def depths(
 def top_flux(depth: Float[Array, "batch layer few"], source: Float[Array, "batch level few"]) -> Array:
     """Emergent flux (batch, few) [erg s-1 cm-2 / cm-1]."""
     return emergent_flux(jnp.moveaxis(depth, 1, 0), jnp.moveaxis(source, 1, 0))
+
+
+class Slopes(NamedTuple):
+    """Fluxes and numbers of columns with their derivatives."""
+
+    flux: Array  # (batch, few)
+    numbers: Array  # (batch, value)
+    flux_by: Array  # (batch, few, parameter + species): by the parameters, and by the slope of each species
+    numbers_by: Array  # (batch, value, parameter + species)
+    flux_by_field: Array  # (batch, species, few): by the field at the same wavenumber
+
+
+def slopes(
+    theta: Float[Array, "batch parameter"],
+    slope: Float[Array, "batch species"],
+    ln_field: Float[Array, "batch species few"],
+    lists: Int[Array, " species"],
+    thin: Thinned,
+) -> Slopes:
+    """All derivatives of columns and of their fluxes; forward mode: parameters are fewer than what they act on."""
+
+    def made(row: Array, field: Array) -> tuple[Array, Array]:
+        parameters = theta.shape[1]
+        air, values = columns(row[None, :parameters], row[None, parameters:], lists, thin.tables)
+        return top_flux(*depths(air, field[None], thin))[0], values[0]
+
+    def one(both: tuple[Array, Array]) -> Slopes:
+        row, field = both
+        by = jax.jacfwd(made)(row, field)
+        return Slopes(*made(row, field), *by, jax.grad(lambda f: made(row, f)[0].sum())(field))
+
+    return lax.map(one, (jnp.concatenate([theta, slope], axis=1), ln_field))

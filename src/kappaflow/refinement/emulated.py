@@ -7,8 +7,6 @@ about one place survives, and a step of all of them costs less than one integral
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.special import ndtri
 
@@ -16,28 +14,10 @@ from kappaflow.refinement.emulator import Emulator
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Completed, Outer
 
-__all__ = ["EmulatedDensity", "Fence"]
+__all__ = ["EmulatedDensity"]
 
 TINY = 1e-9  # share of the structure's prior beyond which it is outside
 SOFT = 0.5  # of the standard deviation of D: how its prior is blurred in the gradient
-
-
-class Fence(NamedTuple):
-    """A soft wall about where the posterior has been seen: far out an emulator can invent modes.
-
-    What lies outside is not lost: it is drawn more seldom, and weighs more.
-    """
-
-    centre: np.ndarray  # (k,)
-    back: np.ndarray  # (k, k): back @ (w - centre) has unit covariance
-    radius: float
-
-    def __call__(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ln factor (b,) and its gradient (b, k)."""
-        x = (w - self.centre) @ self.back.T
-        far = np.sqrt((x**2).sum(axis=1))
-        over = np.maximum(far - self.radius, 0.0)
-        return -0.5 * over**2, -((over / np.maximum(far, 1e-9))[:, None] * x) @ self.back
 
 
 class EmulatedDensity:
@@ -53,19 +33,18 @@ class EmulatedDensity:
     emulator : of its spectra
     z : (size,), the mode
     covariance : (size, size) about it
-    fence : beyond which the emulator is not believed, of w
     """
 
-    def __init__(
-        self, joint: Joint, emulator: Emulator, z: np.ndarray, covariance: np.ndarray, fence: Fence | None = None
-    ) -> None:
+    def __init__(self, joint: Joint, emulator: Emulator, z: np.ndarray, covariance: np.ndarray) -> None:
         self.outer, self.joint = Outer(joint), joint
-        self.emulator, self.mode, self.covariance, self.fence = emulator, z, covariance, fence
+        self.emulator, self.mode, self.covariance = emulator, z, covariance
         place = self.outer.size - 1
         spread = self.outer.covariance(z, covariance)[place, place]
         self.soft = SOFT * float(np.sqrt(spread)) if self.outer.bright else 0.0
         white = emulator.warp.white
-        self.data, self.variance = joint.data.flux * white, (joint.data.error * white) ** 2
+        self.precision = emulator.first.dtype.type
+        self.data = self.precision(joint.data.flux * white)
+        self.variance = self.precision((joint.data.error * white) ** 2)
         self.constant = float(np.log(white).sum())
 
     def of(self, z: np.ndarray) -> np.ndarray:
@@ -80,26 +59,50 @@ class EmulatedDensity:
         w, u = v[:, :k], v[:, k : k + outer.structure.size]
         inputs, made, pulled = self.emulator(self._warped(v))
         c = inputs[:, n:]
-        bright, sign = outer.brightness(w, self.joint.data.detector)
+        bright, sign = (self.precision(a) for a in outer.brightness(w, self.joint.data.detector))
         f, ln_f_slope = self.joint.coordinates.structures(u)
-        level = np.exp(w[:, -2:-1]) if outer.bright else 1.0
-        mean, noise = bright * made, f[:, None] * level * made
+        level = np.exp(w[:, -2:-1]) if outer.bright else np.ones((len(v), 1))
+        share = self.precision(f[:, None] * level)
+        mean, noise = bright * made, share * made
         left, variance = self.data - mean, self.variance + noise**2
         pull = left / variance
         prior, of_outer = outer.prior(w, self.soft)
-        if self.fence is not None:
-            factor, push = self.fence(w)
-            prior, of_outer = prior + factor, of_outer + push
         value = prior - 0.5 * ((c**2).sum(axis=1) + (u**2).sum(axis=1)) + self.constant
-        value = value - 0.5 * (left * pull + np.log(variance)).sum(axis=1)
+        value = value - 0.5 * (left * pull + np.log(variance)).sum(axis=1, dtype=float)
         wider = (left * pull - 1) / variance * noise  # by the structure's standard deviation
-        of_inputs = pulled(np.pad(-c, ((0, 0), (n, 0))), bright * pull + wider * f[:, None] * level)
+        of_inputs = pulled(np.pad(-c, ((0, 0), (n, 0))), bright * pull + wider * share)
         of_outer[:, :n] += of_inputs[:, :n]
         if outer.bright:
             of_outer[:, -2] += (mean * pull + wider * noise).sum(axis=1)
             of_outer[:, -1] += (mean * pull) @ sign
         of_structure = ((wider * noise).sum(axis=1) * ln_f_slope)[:, None] - u if u.size else u
         return value, np.concatenate([of_outer, of_structure, of_inputs[:, n:]], axis=1)
+
+    def information(self, v: np.ndarray) -> np.ndarray:
+        """Fisher's information (b, k, k) of the data at `v` (b, k), and the priors'."""
+        outer, n, k = self.outer, self.outer.smooth.size, self.outer.size
+        w, u = v[:, :k], v[:, k : k + outer.structure.size]
+        made, by_inputs, turn = self.emulator.slopes(self._warped(v))
+        bright, sign = outer.brightness(w, self.joint.data.detector)
+        f, ln_f_slope = self.joint.coordinates.structures(u)
+        level = np.exp(w[:, -2:-1]) if outer.bright else 1.0
+        share = f[:, None] * level
+        variance = self.variance + (share * made) ** 2
+        inputs = np.concatenate([np.arange(n), np.arange(k + u.shape[1], v.shape[1])])
+        slope = np.zeros((*v.shape, made.shape[1]))  # of what is made, brightness apart
+        slope[:, inputs] = by_inputs
+        if outer.bright:
+            slope[:, k - 2], slope[:, k - 1] = made, made * sign
+        white = slope * (bright / np.sqrt(variance))[:, None]
+        if outer.bright:
+            slope[:, k - 1] = 0.0  # the structure's level is the mean of both
+        slope[:, k : k + u.shape[1]] = (made * ln_f_slope[:, None])[:, None]
+        wider = slope * (np.sqrt(2.0) * share**2 * made / variance)[:, None]
+        prior = np.zeros((*v.shape, v.shape[1]))
+        spot = np.arange(k + u.shape[1])
+        prior[:, spot, spot] = np.concatenate([outer.prior_information(w, self.soft), np.ones_like(u)], axis=1)
+        prior[:, inputs[:, None], inputs] += turn[:, :, n:] @ np.swapaxes(turn[:, :, n:], 1, 2)
+        return white @ np.swapaxes(white, 1, 2) + wider @ np.swapaxes(wider, 1, 2) + prior
 
     def complete(self, v: np.ndarray, rng: np.random.Generator) -> Completed:
         """Draw radius, gains and sigma_cal for each of `v` (b, k); the structure follows the radius.

@@ -21,6 +21,8 @@ Pull = Callable[[np.ndarray, np.ndarray], np.ndarray]
 __all__ = ["Emulator", "Lessons", "expansion"]
 
 RIDGE = 1e-4  # of the weights, over the bends' root mean square
+PRECISION = np.float32  # a thousandth of a nat, and half the time
+NEAR = 10.0  # standard deviations of the noise: spectra that bend by more count less, as those of clouds that appear
 
 
 class Lessons(NamedTuple):
@@ -58,13 +60,13 @@ class Emulator:
 
     def __init__(self, warp: Warp, flux: np.ndarray, slopes: np.ndarray, lessons: Lessons) -> None:
         self.warp = warp
-        self.first, self.linear = flux * warp.white, slopes * warp.white
-        self.unit, self.bends = _few(warp)
+        self.first, self.linear = PRECISION(flux * warp.white), PRECISION(slopes * warp.white)
         inputs = lessons.z[:, warp.outer.inputs]
         theta, _, field = warp.points(inputs)
         shift = inputs - warp.centre
-        bent = warp.thin.at(theta, field).flux(field) / self.unit - 1 - shift @ self.bends
-        self.weights = _ridge(bent, lessons.flux * warp.white - self.first - shift @ self.linear)  # (few, n)
+        bent = warp.thin.at(theta, field).flux(field) / warp.unit - 1 - shift @ warp.bends
+        rest = lessons.flux * warp.white - flux * warp.white - shift @ (slopes * warp.white)
+        self.weights = PRECISION(_ridge(bent, rest))  # (few, n)
 
     def __call__(self, warped: np.ndarray) -> tuple[np.ndarray, np.ndarray, Pull]:
         """Plain inputs (b, inputs) and spectra (b, n) of `warped` inputs.
@@ -75,35 +77,42 @@ class Emulator:
         theta, slope, field = warp.points(warped)
         at = warp.thin.at(theta, field)
         plain = warped.copy()
-        plain[:, n:] -= warp.bent(warped, at.numbers) @ warp.mimic.T
+        moved, turned = warp.shift(warped, at.numbers)
+        plain[:, n:] -= moved
         shift = plain - warp.centre
-        bent = at.flux(warp.points(plain)[2]) / self.unit - 1 - shift @ self.bends
-        value = self.first + shift @ self.linear + bent @ self.weights
+        bent = at.flux(warp.points(plain)[2]) / warp.unit - 1 - shift @ warp.bends
+        value = self.first + PRECISION(shift) @ self.linear + PRECISION(bent) @ self.weights
 
         def pulled(of_plain: np.ndarray, of_value: np.ndarray) -> np.ndarray:
             of_bent = of_value @ self.weights.T
-            of_field = at.pulled_flux(of_bent / self.unit)
-            out = of_plain + of_value @ self.linear.T - of_bent @ self.bends.T
+            of_field = at.pulled_flux(of_bent / warp.unit)
+            out = of_plain + of_value @ self.linear.T - of_bent @ warp.bends.T
             out += warp.by_inputs(slope, np.zeros_like(theta), of_field)
-            of_numbers = -out[:, n:] @ warp.mimic
+            of_numbers = -(out[:, n:] * turned) @ warp.mimic
             return out + warp.by_inputs(slope, *at.pulled_columns(of_numbers)) - of_numbers @ warp.linear.T
 
         return plain, value, pulled
 
-
-def _few(warp: Warp) -> tuple[np.ndarray, np.ndarray]:
-    """Fluxes at a few wavenumbers (few,) at the mode, and their derivatives (inputs, few) over them."""
-    theta, slope, field = warp.points(warp.centre[None])
-    unit = warp.thin.at(theta, field).flux(field)[0]
-    rows = [np.repeat(a, unit.size, axis=0) for a in (theta, slope, field)]
-    at = warp.thin.at(rows[0], rows[2])
-    at.flux(rows[2])
-    of_field = at.pulled_flux(np.diag(1 / unit))
-    of_theta, of_slopes = at.pulled_columns(np.zeros_like(at.numbers))
-    return unit, warp.by_inputs(rows[1], of_theta, of_field + of_slopes).T
+    def slopes(self, warped: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Spectra (b, n), their derivatives (b, inputs, n) and those of the plain inputs (b, inputs, inputs)."""
+        warp, n = self.warp, self.warp.count
+        theta, slope, field = warp.points(warped)
+        moved, turned = warp.shift(warped, warp.thin.at(theta, field).numbers)
+        plain = warped.copy()
+        plain[:, n:] -= moved
+        made = warp.thin.slopes(theta, warp.points(plain)[2])
+        numbers = warp.by_inputs(slope[..., None], made.numbers_by_theta, made.numbers_by_field)
+        few = warp.by_inputs(slope[..., None], made.flux_by_theta, made.flux_by_field) / warp.unit
+        turn = np.tile(np.eye(warped.shape[1]), (len(warped), 1, 1))
+        turn[:, :, n:] -= (numbers - warp.linear) @ warp.mimic.T * turned[:, None]
+        shift = plain - warp.centre
+        value = self.first + shift @ self.linear + (made.flux / warp.unit - 1 - shift @ warp.bends) @ self.weights
+        return value, turn @ (self.linear + (few - warp.bends) @ self.weights), turn
 
 
 def _ridge(bent: np.ndarray, rest: np.ndarray) -> np.ndarray:
     """Weights (few, n) with which `bent` (m, few) gives `rest` (m, n)."""
+    count = 1 / np.maximum(1.0, np.linalg.norm(rest, axis=1, keepdims=True) / NEAR)
+    bent, rest = bent * count, rest * count
     least = len(bent) * RIDGE**2 * (bent**2).mean() + 1e-30
     return np.linalg.solve(bent.T @ bent + least * np.eye(bent.shape[1]), bent.T @ rest)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kappaflow.refinement.emulated import EmulatedDensity
+from kappaflow.refinement.follow import Followed
 from kappaflow.refinement.importance import Judged, judge
-from kappaflow.refinement.population import Population, efficiency, split_r_hat, walk
+from kappaflow.refinement.population import Population, effective, split_r_hat, walk
 
 __all__ = ["ExactPath", "ExactState", "go_on", "state_at"]
 
@@ -36,6 +36,7 @@ class ExactPath:
     ln_weight: np.ndarray  # (n, b), exact over emulated
     proposed: Judged
     accepted: float  # share
+    smooth: np.ndarray  # places of the parameters in z that are counted
 
     @property
     def r_hat(self) -> float:
@@ -45,7 +46,8 @@ class ExactPath:
     @property
     def ess(self) -> float:
         """Effective number of draws."""
-        return self.ln_weight.size * efficiency(self.v)
+        n, b, k = self.z[..., self.smooth].shape
+        return effective(self.z[..., self.smooth].reshape(n * b, k), np.ones(n * b), np.tile(np.arange(b), n))
 
     def joined(self, after: ExactPath) -> ExactPath:
         """Return both, one after the other."""
@@ -53,18 +55,18 @@ class ExactPath:
         v, z = np.concatenate([self.v, after.v]), np.concatenate([self.z, after.z])
         ln_weight = np.concatenate([self.ln_weight, after.ln_weight])
         share = (n * self.accepted + m * after.accepted) / (n + m)
-        return ExactPath(v, z, ln_weight, Judged.joined([self.proposed, after.proposed]), share)
+        return ExactPath(v, z, ln_weight, Judged.joined([self.proposed, after.proposed]), share, self.smooth)
 
 
-def state_at(density: EmulatedDensity, v: np.ndarray, rng: np.random.Generator) -> ExactState:
+def state_at(density: Followed, v: np.ndarray, rng: np.random.Generator) -> ExactState:
     """Let chains be at v (b, k)."""
     value = density(v)[0]
-    judged = judge(density.joint, density.complete(v, rng), value)
+    judged = judge(density.density.joint, density.complete(v, rng), value)
     return ExactState(v, judged.z, judged.ln_weight + value)
 
 
 def go_on(
-    density: EmulatedDensity,
+    density: Followed,
     state: ExactState,
     chains: Population,
     steps: int,
@@ -79,7 +81,7 @@ def go_on(
     for _ in range(steps):
         _, places, values = walk(density, replace(chains, at=state.v), trajectories, rng)
         v = places[-1]
-        judged = judge(density.joint, density.complete(v, rng), values[-1])
+        judged = judge(density.density.joint, density.complete(v, rng), values[-1])
         moved = np.log(rng.random(len(v))) < judged.ln_weight - here
         here = np.where(moved, judged.ln_weight, here)
         state = ExactState(
@@ -91,4 +93,4 @@ def go_on(
         path.append((state.v, state.z, here))
         proposed.append(judged)
     at, z, ln_weight = (np.stack(column) for column in zip(*path, strict=True))
-    return state, ExactPath(at, z, ln_weight, Judged.joined(proposed), accepted)
+    return state, ExactPath(at, z, ln_weight, Judged.joined(proposed), accepted, density.density.outer.smooth)

@@ -19,7 +19,7 @@ import numpy as np
 from kappaflow.instrument import on_nrs2
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
-from kappaflow.refinement.thin import ThinModel
+from kappaflow.refinement.thin import ThinModel, ThinSlopes
 
 __all__ = [
     "Expansion",
@@ -68,8 +68,8 @@ class ThinPredictor(Protocol):
         """Columns of `theta` (b, D) and `field` (b, K)."""
         ...
 
-    def jacobian(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives (D, values) and (K, values) of the numbers at `theta` (D,), `field` (K,)."""
+    def slopes(self, theta: np.ndarray, field: np.ndarray) -> ThinSlopes:
+        """Fluxes, their derivatives and those of the numbers, of `theta` (b, D) and `field` (b, K)."""
         ...
 
     def response(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:

@@ -110,13 +110,24 @@ class Outer:
             ln_share = self._shares(w[:, -1], self.sigma)
             both = np.logaddexp.reduce(ln_share, axis=1)
             value = value + both
-            blurred = np.hypot(self.sigma, soft)
-            ln_share = self._shares(w[:, -1], blurred)
-            share = np.exp(ln_share - np.logaddexp.reduce(ln_share, axis=1, keepdims=True))
-            gradient[:, -1] = -w[:, -1] * (share / (2 * blurred**2)).sum(axis=1)
+            gradient[:, -1] = -w[:, -1] * self._stiffness(w[:, -1], soft)
             ln_level, gradient[:, -2] = self._level(w[:, -2])
             value = value + ln_level
         return value, gradient
+
+    def prior_information(self, w: np.ndarray, soft: float = 0.0) -> np.ndarray:
+        """How stiff the prior holds each of w (b, outer)."""
+        out = np.ones_like(w)
+        if self.bright:
+            out[:, -2], out[:, -1] = 0.0, self._stiffness(w[:, -1], soft)
+        return out
+
+    def _stiffness(self, difference: np.ndarray, soft: float) -> np.ndarray:
+        """Minus the slope of the ln density of D, blurred by `soft`, over D."""
+        blurred = np.hypot(self.sigma, soft)
+        ln_share = self._shares(difference, blurred)
+        share = np.exp(ln_share - np.logaddexp.reduce(ln_share, axis=1, keepdims=True))
+        return (share / (2 * blurred**2)).sum(axis=1)
 
     def _shares(self, difference: np.ndarray, sigma: np.ndarray) -> np.ndarray:
         """Ln density (b, nodes) of D with each sigma_cal, `sigma` (nodes,): normal, 2 sigma^2."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["Population", "bridged", "efficiency", "log_normalization", "split_r_hat", "walk"]
+__all__ = ["Population", "bridged", "effective", "log_normalization", "split_r_hat", "walk"]
 
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-WANTED = 0.8  # share of trajectories that are accepted, to which the step is tuned
-REACH = (1.0, 3.0)  # of a trajectory, in standard deviations: a quarter of a turn, 1.57, forgets where it began
+WANTED = 0.85  # share of short trajectories that are accepted, to which the step is tuned
+SHORT = (0.5, 1.5)  # reach of a trajectory that tunes the step
+REACH = (1.0, 3.0)  # and of others, the second times the longest standard deviation: the way to it may be bent
 LONGEST = 64  # steps of one
-OUTSTANDING = 2.5  # variance over the metric's: what a few hundred draws of it reach by chance
+FINER = 0.4  # of the step: every chain has its own at every trajectory, so that none is held where the density is stiff
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,20 +22,15 @@ class Population:
     """Where the chains are, and how they step."""
 
     at: np.ndarray  # (b, k)
-    root: np.ndarray  # (k, k), a square root of the metric's inverse: the posterior's covariance
+    root: np.ndarray  # (k, k), a square root of the metric's inverse
     step: float = 0.3
     accepted: float = 0.0  # mean over the last walk
+    longest: float = 1.0  # standard deviation of the density over the metric's, where it is largest
 
-    def stretched(self, draws: np.ndarray) -> Population:
-        """Return the same with a metric that is longer where `draws` (n, k) are, in the few directions that stand out.
-
-        In all others the covariance of a few hundred draws of 80 coordinates is noise.
-        """
+    def measured(self, draws: np.ndarray) -> Population:
+        """Return the same with its longest standard deviation measured from `draws` (n, k)."""
         x = np.linalg.solve(self.root, (draws - draws.mean(axis=0)).T)
-        length, direction = np.linalg.eigh(np.cov(x))
-        more = np.where(length > OUTSTANDING, length - 1, 0.0)
-        stretched = self.root @ (np.eye(len(x)) + (direction * more) @ direction.T) @ self.root.T
-        return replace(self, root=np.linalg.cholesky(stretched))
+        return replace(self, longest=float(np.sqrt(np.linalg.eigvalsh(np.cov(x))[-1])))
 
 
 def walk(
@@ -56,11 +52,12 @@ def _walk(
     at, root, step = start.at, start.root, start.step
     value, force = density(at)
     path, values, accepted = np.empty((n, *at.shape)), np.empty((n, len(at))), 0.0
+    low, high = SHORT if tune else (REACH[0], REACH[1] * max(1.0, start.longest))
     for i in range(n):
         momentum = rng.standard_normal(at.shape)
         before = value - 0.5 * (momentum**2).sum(axis=1)
-        size = step * rng.uniform(0.7, 1.0)
-        length = int(np.clip(np.ceil(rng.uniform(*REACH) / size), 1, LONGEST))
+        size = step * FINER ** rng.random((len(at), 1))
+        length = int(np.clip(np.ceil(rng.uniform(low, high) / size.mean()), 1, LONGEST))
         there, pull = at, force
         momentum = momentum + 0.5 * size * (pull @ root)
         for j in range(length):
@@ -75,8 +72,8 @@ def _walk(
         path[i], values[i] = at, value
         accepted += float(chance.mean()) / n
         if tune:
-            step = float(np.clip(step * np.exp(0.3 * (chance.mean() - WANTED)), 1e-3, 1.5))
-    return Population(at, root, step, accepted), path, values
+            step = float(np.clip(step * np.exp((chance.mean() - WANTED) / np.sqrt(1 + i / 3)), 1e-3, 1.5))
+    return replace(start, at=at, step=step, accepted=accepted), path, values
 
 
 def log_normalization(
@@ -116,17 +113,37 @@ def bridged(of_one: np.ndarray, of_other: np.ndarray) -> float:
     return found
 
 
-def split_r_hat(path: np.ndarray) -> float:
-    """Largest R-hat over coordinates of a path (n, b, k), every chain split into halves (Gelman et al. 2013)."""
-    half = len(path) // 2
-    halves = np.concatenate([path[:half], path[half : 2 * half]], axis=1)
-    within = halves.var(axis=0, ddof=1).mean(axis=0)
-    between = halves.mean(axis=0).var(axis=0, ddof=1)
-    return float(np.sqrt((within * (half - 1) / half + between) / np.maximum(within, 1e-300)).max())
+def split_r_hat(path: np.ndarray, groups: int = 4) -> float:
+    """Largest R-hat over coordinates of a path (n, b, k): `groups` of chains, each split into halves, are compared.
+
+    Many short chains: single ones need not have been everywhere, groups must have (Margossian et al. 2024, who call
+    them superchains). Chains that began at one place belong into one group.
+    """
+    n, b, k = path.shape
+    half, groups = n // 2, min(groups, b)
+    each = b // groups
+    parts = path[: 2 * half, : groups * each].reshape(2, half, groups, each, k)
+    parts = parts.transpose(0, 2, 1, 3, 4).reshape(2 * groups, half * each, k)
+    within = parts.var(axis=1, ddof=1).mean(axis=0)
+    between = parts.mean(axis=1).var(axis=0, ddof=1)
+    return float(np.sqrt(1 + between / np.maximum(within, 1e-300)).max())
 
 
-def efficiency(path: np.ndarray) -> float:
-    """Effective over all draws of a path (n, b, k), least over coordinates: from how much the chains' means vary."""
-    means = path.mean(axis=0).var(axis=0, ddof=1)
-    total = path.reshape(-1, path.shape[2]).var(axis=0, ddof=1)
-    return float(np.clip(total / np.maximum(len(path) * means, 1e-300), 0.0, 1.0).min())
+def effective(values: np.ndarray, weight: np.ndarray, chain: np.ndarray) -> float:
+    """Effective number of draws: variance over that of the mean, the least over coordinates.
+
+    Of draws `values` (n, k) with `weight` (n,), which belong to chains `chain` (n,); the mean's variance from leaving
+    out one chain after the other: what weights and what slow chains cost, together.
+    """
+    weight = weight / weight.sum()
+    mean = weight @ values
+    spread = weight @ (values - mean) ** 2
+    owners, chain = np.unique(chain, return_inverse=True)
+    if owners.size < 2:
+        return 0.0
+    of_chain = np.bincount(chain, weight)
+    sums = np.zeros((owners.size, values.shape[1]))
+    np.add.at(sums, chain, weight[:, None] * values)
+    without = (mean - sums) / np.maximum(1 - of_chain, 1e-12)[:, None]
+    error = (owners.size - 1) * without.var(axis=0)
+    return float((spread / np.maximum(error, 1e-300)).min().clip(0, 1 / (weight**2).sum()))

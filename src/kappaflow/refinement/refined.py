@@ -25,8 +25,8 @@ from kappaflow.refinement.sampling import LIMITS, Effort, Learned, Sampled, fini
 
 __all__ = ["RefineSettings", "Refined", "refine"]
 
-NEGLIGIBLE = 25.0  # nats below the best by Laplace's approximation: a combination that is not looked at
-BEHIND = 10.0  # nats below the best by the first weights: a combination that is not sampled to the end
+NEGLIGIBLE = 12.0  # nats below the best by Laplace's approximation, whose error is 1 to 3: not looked at
+BEHIND = 7.0  # nats below the best by the first weights: a combination that is not sampled to the end
 # Every combination also starts from the best of all, and chains find what the last steps would.
 QUICKER = FitSettings(starts=6, screened=96, kept=1, steps=(4, 6, 30), tolerance=0.5)
 HEAVY = 0.01  # share from which a combination's convergence matters

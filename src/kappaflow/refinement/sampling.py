@@ -1,9 +1,10 @@
 """Exact draws about one mode: an emulator learns from exact spectra, chains walk on it, exact weights judge them.
 
-Round by round: chains walk on the emulator; radius, gains and sigma_cal are drawn for some of their places; the forward
-model says what these are worth, and its spectra teach the emulator. When enough of the weight is shared the last walk
-is weighed, and the weights make its draws exact, whatever the emulator misses. Where they have a heavy tail chains go
-on by steps that the forward model accepts (`exact_chains.py`).
+Round by round: coordinates are learnt that follow the posterior's bends (`follow.py`); chains walk on the emulator;
+radius, gains and sigma_cal are drawn for some of their places; the forward model says what these are worth, and its
+spectra teach the emulator. When enough of the weight is shared the last walk is weighed, and the weights make its draws
+exact, whatever the emulator misses. Where they have a heavy tail chains go on by steps that the forward model accepts
+(`exact_chains.py`).
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kappaflow.refinement.emulated import EmulatedDensity, Fence
+from kappaflow.refinement.emulated import EmulatedDensity
 from kappaflow.refinement.emulator import Emulator, Lessons, expansion
 from kappaflow.refinement.exact_chains import ExactPath, ExactState, go_on, state_at
+from kappaflow.refinement.follow import Follow, Followed, Places, places
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
-from kappaflow.refinement.population import Population, bridged, efficiency, log_normalization, split_r_hat, walk
+from kappaflow.refinement.population import Population, bridged, effective, log_normalization, split_r_hat, walk
 from kappaflow.refinement.warp import Warp
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "learn", "sample"]
 
-LIMITS = {"pareto_k": 0.7, "r_hat": 1.1, "ess": 100.0}  # Vehtari et al. 2024 for the first
-NEAR = 0.5  # how far from the mode chains begin, in Laplace's standard deviations
+LIMITS = {"pareto_k": 0.7, "r_hat": 1.05, "ess": 100.0}  # Vehtari et al. 2024 for the first
+AROUND = 0.7  # how far from the mode chains begin and are the places looked at first, in Laplace's standard deviations
+FIRST = 0.8  # and the spectra of the first lesson
+OFF = 50.0  # nats: places that are less likely than the middle one by more are off the posterior
 FLATTENED = 8.0  # ln weights are divided by this where chains begin anew
 HOPELESS = 300.0  # nats: draws worth less than the best by more teach nothing
 SEEN = 12.0  # nats: draws worth less than the best by more are no part of the posterior
@@ -39,17 +43,18 @@ class Effort:
     """How much is spent per mode."""
 
     chains: int = 32
-    first: int = 128  # spectra of the first lesson
-    rounds: tuple[int, int] = (2, 4)  # of learning, at least and at most
-    tuned: int = 12  # trajectories of every round that tune the step
-    walked: int = 8  # and that are weighed
-    weighed: int = 64  # draws per round: as many spectra as are computed together
+    first: int = 96  # spectra of the first lesson
+    rounds: tuple[int, int] = (4, 7)  # of learning, at least and at most
+    tuned: int = 8  # trajectories of every round that tune the step
+    walked: int = 6  # and that are weighed
+    weighed: int = 64  # draws per round: as many spectra as are computed together; and places looked at
     enough: float = 0.25  # share of effective draws that ends the learning
-    last: int = 64  # trajectories of the last walk, all of whose places are draws
+    last: int = 32  # trajectories of the last walk, all of whose places are draws
     walks: int = 6  # times that it is walked on at most, where chains have not mixed
     final: int = 384  # draws that are weighed at the end
+    taught: int = 2  # times that the emulator learns from those where they are not enough
     steps: int = 12  # of exact chains until they are looked at
-    trajectories: int = 2  # of one such step
+    trajectories: int = 1  # of one such step
     looks: int = 4  # at most
 
 
@@ -61,7 +66,7 @@ class Sampled:
     weights: Weights
     log_evidence: float
     r_hat: float  # of the last walk
-    ess: float  # of the weights, as far as the draws are independent
+    ess: float  # of parameters, weights and slow chains counted
     rounds: int = 0  # of learning
     accepted: float | None = None  # share of the steps of exact chains; None: the draws are weighed
 
@@ -85,12 +90,13 @@ class Sampled:
 class Learned:
     """An emulator that knows its posterior well enough for a last walk, or as well as it will, and where chains are."""
 
-    density: EmulatedDensity
+    density: Followed
     chains: Population
     expanded: tuple[np.ndarray, np.ndarray]  # the mode's spectrum and its derivatives
     lessons: Lessons
-    log_evidence: float  # from the few draws that were weighed
-    rounds: int
+    seen: tuple[Places, ...]  # of the last two rounds
+    log_evidence: float = -np.inf  # from the few draws that were weighed
+    rounds: int = 0
 
 
 def sample(
@@ -120,53 +126,72 @@ def learn(
     outer = Outer(joint)
     expanded = expansion(joint, z)
     warp = Warp(joint, z, *expanded)
-    begin = z + rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
+    begin = z + FIRST * rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
     begin[:, outer.inputs] = warp.plain(begin[:, outer.inputs])
     flux = joint.fluxes([joint.coordinates.point(row) for row in begin])
     lessons = Lessons(begin, flux / outer.factor(begin)[:, None])
+    plain = EmulatedDensity(joint, Emulator(warp, *expanded, lessons), z, covariance)
     root = np.linalg.cholesky(outer.covariance(z, covariance))
-    emulator = Emulator(warp, *expanded, lessons)
-    density = EmulatedDensity(joint, emulator, z, covariance, _fence(outer.of(z[None]), root))
-    start = density.of(z[None]) + NEAR * rng.standard_normal((effort.chains, len(root))) @ root.T
-    learned = Learned(density, Population(start, root), expanded, lessons, -np.inf, 0)
+    around = plain.of(z[None]) + AROUND * rng.standard_normal((effort.weighed, len(root))) @ root.T
+    value = plain(around)[0]
+    around = around[value > np.median(value) - OFF]
+    seen = places(plain, around)
+    density = Followed(plain, Follow.fitted(seen))
+    start = around[np.sort(rng.choice(len(around), effort.chains))]
+    start[:, density.count :] = 0.0  # the rest where it follows
+    learned = Learned(density, Population(start, density.root(seen)), expanded, lessons, (seen,))
     while True:
         learned, judged, enough = _round(learned, effort, rng)
         advance()
+        learned = _taught(learned, judged)
         if enough or learned.rounds >= effort.rounds[1]:
             return learned
-        learned = _taught(learned, judged)
 
 
 def finish(
     learned: Learned, rng: np.random.Generator, *, effort: Effort, advance: Callable[[], None] = lambda: None
 ) -> Sampled:
-    """Walk, weigh and normalize; where chains have not mixed walk on, where weights are not enough go on exactly."""
+    """Walk, weigh and normalize.
+
+    Where weights are not enough the emulator learns from the draws, and another walk begins; at last chains go on
+    exactly. Where chains have not mixed they walk on.
+    """
     walks: list[_Walk] = []
+    taught = 0
     while True:
         walks.append(_last(learned, effort if not walks else replace(effort, final=effort.final // 3), rng))
-        found = _weighed(learned, walks, rng)
+        found = replace(_weighed(learned, walks, rng), rounds=learned.rounds)
         if found.sound:
-            return replace(found, rounds=learned.rounds)
+            return found
         advance()
-        if not found.learned:
+        if not found.learned and taught >= effort.taught:
             return replace(_chained(learned, walks[-1], rng, effort, advance), rounds=learned.rounds)
-        if len(walks) >= effort.walks:
-            return replace(found, rounds=learned.rounds)
-        learned = replace(learned, chains=walks[-1].chains)
+        if found.learned and len(walks) >= effort.walks:
+            return found
+        if found.learned:
+            learned = replace(learned, chains=walks[-1].chains)
+        else:
+            learned, walks, taught = _anew(learned, walks[-1], effort, rng), [], taught + 1
+
+
+def _anew(learned: Learned, walked: _Walk, effort: Effort, rng: np.random.Generator) -> Learned:
+    """Learn from the draws of a walk; chains begin at some of them, drawn by their weights."""
+    weight = np.exp(smoothed(walked.judged.ln_weight).ln)
+    flat = walked.path.reshape(-1, walked.path.shape[2])[walked.places]
+    begin = flat[np.sort(rng.choice(len(flat), effort.chains, p=weight / weight.sum()))]
+    return _taught(replace(learned, chains=replace(walked.chains, at=begin)), walked.judged)
 
 
 def _chained(
     learned: Learned, walked: _Walk, rng: np.random.Generator, effort: Effort, advance: Callable[[], None]
 ) -> Sampled:
     """Go on from the weighed draws of a walk by exact steps; what is proposed in the first of them is learnt from."""
-    weight = np.exp(smoothed(walked.judged.ln_weight).ln)
-    flat = walked.path.reshape(-1, walked.path.shape[2])[walked.places]
-    begin = flat[rng.choice(len(flat), effort.chains, p=weight / weight.sum())]
-    learned = _taught(replace(learned, chains=walked.chains), walked.judged)
+    learned = _anew(learned, walked, effort, rng)
     step = partial(go_on, chains=learned.chains, trajectories=effort.trajectories, steps=effort.steps, rng=rng)
-    state, path = step(learned.density, state_at(learned.density, begin, rng))
-    learned = _taught(learned, path.proposed)
-    state, path = step(learned.density, state)
+    state, path = step(learned.density, state_at(learned.density, learned.chains.at, rng))
+    learned = _taught(replace(learned, chains=replace(learned.chains, at=state.v)), path.proposed)
+    step = partial(step, chains=learned.chains)
+    state, path = step(learned.density, replace(state, v=learned.chains.at))
     for _ in range(effort.looks - 1):
         advance()
         if path.r_hat < LIMITS["r_hat"] and path.ess > LIMITS["ess"]:
@@ -188,11 +213,11 @@ def _evidence(
     """
     density, chains = learned.density, learned.chains
     _, places, values = walk(density, replace(chains, at=state.v), effort.walked, rng)
-    judged = judge(density.joint, density.complete(places[-1], rng), values[-1])
+    judged = judge(density.density.joint, density.complete(places[-1], rng), values[-1])
     ratio = bridged(judged.ln_weight, path.ln_weight.ravel())
     flat = np.moveaxis(places, 1, 0).reshape(-1, places.shape[2])
     whole = log_normalization(density, flat, values.T.ravel(), rng, about=chains.root)
-    return ratio, whole + ratio - _constants(density)
+    return ratio, whole + ratio - _constants(density.density)
 
 
 def _constants(density: EmulatedDensity) -> float:
@@ -202,56 +227,45 @@ def _constants(density: EmulatedDensity) -> float:
 
 
 def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[Learned, Judged, bool]:
-    """Walk, weigh some places, restart from the good ones; also whether that was enough."""
+    """Walk, weigh some places, restart from the good ones, look at them; also whether that was enough."""
     density = learned.density
     chains, _, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.walked, rng)
     flat = path.reshape(-1, path.shape[2])
     order = rng.permutation(len(flat))
-    v, ln_drawn = flat[order[: effort.weighed]], values.ravel()[order[: effort.weighed]]
-    judged = judge(density.joint, density.complete(v, rng), ln_drawn)
+    x, ln_drawn = flat[order[: effort.weighed]], values.ravel()[order[: effort.weighed]]
+    judged = judge(density.density.joint, density.complete(x, rng), ln_drawn)
     weights = smoothed(judged.ln_weight)
     evidence = log_normalization(density, flat[order], values.ravel()[order], rng, about=chains.root)
-    evidence += weights.ln_mean
-    chains = _restarted(chains, flat, v, judged.ln_weight, rng)
+    kept = judged.ln_weight > judged.ln_weight.max() - SEEN
+    ln_chance = np.where(kept, judged.ln_weight / FLATTENED, -np.inf)
+    chance = np.exp(ln_chance - np.logaddexp.reduce(ln_chance))
+    at = x[np.sort(rng.choice(len(x), effort.chains, p=chance))]
+    others = flat[rng.choice(len(flat), max(effort.weighed - effort.chains, 0))]
+    seen = places(density.density, density.back(np.concatenate([at, others])))
     rounds = learned.rounds + 1
     enough = rounds >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed
-    return replace(learned, chains=chains, log_evidence=evidence, rounds=rounds), judged, enough
+    after = replace(
+        learned,
+        chains=replace(chains.measured(flat), at=at),
+        seen=(*learned.seen[-1:], seen) if rounds > 1 else (seen,),  # the first were not the posterior's
+        log_evidence=evidence + weights.ln_mean,
+        rounds=rounds,
+    )
+    return after, judged, enough
 
 
 def _taught(learned: Learned, judged: Judged) -> Learned:
-    """Let the emulator learn from draws that were judged, and the fence enclose them."""
-    old = learned.density
+    """Let the emulator learn from draws that were judged, and coordinates follow what was seen."""
+    followed, old = learned.density, learned.density.density
     useful = judged.ln_weight > judged.ln_weight.max() - HOPELESS
     z = judged.z[useful]
     lessons = learned.lessons.joined(Lessons(z, judged.flux[useful] / old.outer.factor(z)[:, None]))
     emulator = Emulator(old.emulator.warp, *learned.expanded, lessons)
-    seen = old.outer.of(judged.z[judged.ln_weight > judged.ln_weight.max() - SEEN])
-    density = EmulatedDensity(old.joint, emulator, old.mode, old.covariance, _fence(seen, learned.chains.root))
-    return replace(learned, density=density, lessons=lessons)
-
-
-def _flattened(ln_weight: np.ndarray) -> np.ndarray:
-    """Probabilities in which large and small weights are a little more alike."""
-    return np.exp(ln_weight / FLATTENED - np.logaddexp.reduce(ln_weight / FLATTENED))
-
-
-def _fence(seen: np.ndarray, root: np.ndarray) -> Fence:
-    """Enclose `seen` (n, k), and where a normal density of covariance root root' has its first k coordinates."""
-    k = seen.shape[1]
-    centre, back = seen.mean(axis=0), np.linalg.inv(root[:k, :k])  # a triangle's corner is that of its marginal
-    far = np.linalg.norm((seen - centre) @ back.T, axis=1).max(initial=np.sqrt(k))
-    return Fence(centre, back, float(far) + 2.0)
-
-
-def _restarted(
-    chains: Population, flat: np.ndarray, v: np.ndarray, ln_weight: np.ndarray, rng: np.random.Generator
-) -> Population:
-    """Let chains go on from where the exact weight is, with the metric of where they were, the lost ones apart."""
-    kept = ln_weight > ln_weight.max() - SEEN
-    chance = np.where(kept, _flattened(ln_weight), 0.0)
-    at = v[rng.choice(len(v), len(chains.at), p=chance / chance.sum())]
-    return replace(chains.stretched(flat), at=at)
+    seen = Places.joined(learned.seen)
+    density = Followed(EmulatedDensity(old.joint, emulator, old.mode, old.covariance), Follow.fitted(seen))
+    chains = replace(learned.chains, at=density.of(followed.back(learned.chains.at)), root=density.root(seen))
+    return replace(learned, density=density, chains=chains, lessons=lessons)
 
 
 class _Walk(NamedTuple):
@@ -269,14 +283,14 @@ def _last(learned: Learned, effort: Effort, rng: np.random.Generator) -> _Walk:
     density = learned.density
     chains, path, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
     chains, path, values = walk(density, chains, effort.last, rng)
-    places = rng.permutation(values.size)[: effort.final]
+    chosen = rng.permutation(values.size)[: effort.final]
     flat = path.reshape(-1, path.shape[2])
     parts = [
-        judge(density.joint, density.complete(flat[some], rng), values.ravel()[some])
-        for some in np.split(places, range(effort.weighed, len(places), effort.weighed))
+        judge(density.density.joint, density.complete(flat[some], rng), values.ravel()[some])
+        for some in np.split(chosen, range(effort.weighed, len(chosen), effort.weighed))
     ]
     judged = Judged.joined(parts)
-    return _Walk(path, values, judged, places, chains.stretched(flat))
+    return _Walk(path, values, judged, chosen, chains.measured(flat))
 
 
 def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> Sampled:
@@ -294,9 +308,9 @@ def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> 
     evidence = log_normalization(density, flat, values.T.ravel(), rng, about=root) + weights.ln_mean
     # With most chains lost nobody knows where the posterior is.
     r_hat = split_r_hat(path) if 2 * there.sum() > there.size else np.inf
-    # Draws are a few of the path's: of those there are values.size * efficiency that are independent.
-    ess = weights.ess / (1 + kept.size / (values.size * efficiency(path)))
-    return Sampled(judged.z[kept], weights, evidence - _constants(density), r_hat, ess)
+    z = judged.z[kept]
+    ess = effective(z[:, density.density.outer.smooth], np.exp(weights.ln), chain[kept])
+    return Sampled(z, weights, evidence - _constants(density.density), r_hat, ess)
 
 
 def _not_lost(ln_weight: np.ndarray, chain: np.ndarray, chains: int) -> np.ndarray:

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kappaflow.parameters import COEFFICIENTS
 
-__all__ = ["ThinModel", "ThinSpectra"]
+__all__ = ["ThinModel", "ThinSlopes", "ThinSpectra"]
 
 FEW = 64  # wavenumbers
 TOGETHER = 32  # columns at once: another size would have to be compiled
+
+
+class ThinSlopes(NamedTuple):
+    """Fluxes at a few wavenumbers and the columns' numbers, with derivatives by parameters and coefficients."""
+
+    flux: np.ndarray  # (b, few)
+    flux_by_theta: np.ndarray  # (b, D, few)
+    flux_by_field: np.ndarray  # (b, K, few)
+    numbers_by_theta: np.ndarray  # (b, D, values)
+    numbers_by_field: np.ndarray  # (b, K, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +53,44 @@ class ThinModel:
         each = self.model.parameters.coefficients
         return np.arange(len(self.lists) * each) % each >= COEFFICIENTS
 
-    def jacobian(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives (D, values) and (K, values) of a column's numbers at `theta` (D,), `field` (K,)."""
-        slopes = np.asarray(field).reshape(len(self.lists), -1)[:, COEFFICIENTS:].sum(axis=1)
-        lists = np.array(self.lists, np.int32)
-        made = _compiled()["jacobian"](np.float32(theta), np.float32(slopes), lists, self.model.tables)
-        of_theta, of_slopes = (np.asarray(a, float).T for a in made)
-        of_field = np.zeros((self.inside.size, of_theta.shape[1]))
-        if self.inside.any():
-            of_field[self.inside] = of_slopes
-        return of_theta, of_field
+    def slopes(self, theta: np.ndarray, field: np.ndarray) -> ThinSlopes:
+        """Fluxes of `theta` (b, D) with coefficients `field` (b, K), and derivatives of these and of the numbers."""
+        by_species, lists = self.by_species(field), np.array(self.lists, np.int32)
+        parts = [_batches(a) for a in (theta, self.slope(by_species), self.ln_field(by_species))]
+        found = [_compiled()["slopes"](*part, lists, self.thinned) for part in zip(*parts, strict=True)]
+        joined = (_joined(column, len(theta)) for column in zip(*found, strict=True))
+        flux, _, flux_by, numbers_by, of_field = joined
+        d = theta.shape[1]
+        flux_by, numbers_by = np.moveaxis(flux_by, 2, 1), np.moveaxis(numbers_by, 2, 1)
+        flux_by_field = self._of_slopes(flux_by[:, d:])
+        flux_by_field[:, :, :COEFFICIENTS] = of_field[:, :, None] * np.asarray(self.thinned.fourier)
+        shape = (len(theta), self.inside.size, -1)
+        return ThinSlopes(
+            flux,
+            flux_by[:, :d],
+            flux_by_field.reshape(shape),
+            numbers_by[:, :d],
+            self._of_slopes(numbers_by[:, d:]).reshape(shape),
+        )
+
+    def _of_slopes(self, by_slope: np.ndarray) -> np.ndarray:
+        """Return derivatives (b, species, coefficients, m) from those by the slope of each species (b, species, m)."""
+        each = self.model.parameters.coefficients
+        out = np.zeros((*by_slope.shape[:2], each, by_slope.shape[2]))
+        out[:, :, COEFFICIENTS:] = by_slope[:, :, None]
+        return out
+
+    def by_species(self, field: np.ndarray) -> np.ndarray:
+        """Coefficients (b, species, coefficients) of `field` (b, K)."""
+        return np.asarray(field).reshape(len(field), len(self.lists), -1)
+
+    def slope(self, by_species: np.ndarray) -> np.ndarray:
+        """Slope in temperature (b, species), 0 where there is none."""
+        return by_species[:, :, COEFFICIENTS:].sum(axis=2)
+
+    def ln_field(self, by_species: np.ndarray) -> np.ndarray:
+        """Ln of the opacities' factor (b, species, few)."""
+        return by_species[:, :, :COEFFICIENTS] @ np.asarray(self.thinned.fourier, float)
 
     def response(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
         """Return the derivatives (values, p) of the spectrum of `theta` (D,) and `field` (K,) by the numbers."""
@@ -70,65 +108,70 @@ class ThinSpectra:
     def __init__(self, thin: ThinModel, theta: np.ndarray, field: np.ndarray) -> None:
         self.thin, self.count = thin, len(theta)
         lists, tables = np.array(thin.lists, np.int32), thin.thinned.tables
-        slopes = self._by_species(field)[:, :, COEFFICIENTS:].sum(axis=2)  # 0 where there are none
-        parts = zip(self._batches(theta), self._batches(slopes), strict=True)
-        self._columns = [_compiled()["columns"](*part, lists, tables) for part in parts]
-        self.numbers = self._joined([made[1] for made, _ in self._columns])  # (b, values)
+        parts = zip(_batches(theta), _batches(thin.slope(thin.by_species(field))), strict=True)
+        self._given = [(*part, lists, tables) for part in parts]
+        self._columns = [_compiled()["columns"](*given) for given in self._given]
+        self.numbers = _joined([numbers for _, numbers in self._columns], self.count)  # (b, values)
 
     def flux(self, field: np.ndarray) -> np.ndarray:
         """Fluxes (b, few) with the coefficients `field` (b, K)."""
-        parts = zip(self._columns, self._batches(self._by_species(field)), strict=True)
-        self._depths = [_compiled()["depths"](made[0], part, self.thin.thinned) for (made, _), part in parts]
+        parts = zip(self._columns, _batches(self.thin.ln_field(self.thin.by_species(field))), strict=True)
+        self._depths = [_compiled()["depths"](air, part, self.thin.thinned) for (air, _), part in parts]
         self._tops = [_compiled()["top"](*made) for made, _ in self._depths]
-        return self._joined([made for made, _ in self._tops])
+        return _joined([made for made, _ in self._tops], self.count)
 
     def pulled_flux(self, weight: np.ndarray) -> np.ndarray:
         """Gradient (b, K) by the coefficients, columns held, of the sum of `weight` (b, few) times `flux`."""
-        steps = zip(self._tops, self._depths, self._batches(weight), strict=True)
+        steps = zip(self._tops, self._depths, _batches(weight), strict=True)
         back = _compiled()["back"]
-        self._of_columns, of_field = zip(
+        self._of_columns, parts = zip(
             *(back(deep, back(top, part)) for (_, top), (_, deep), part in steps), strict=True
         )
-        return self._joined(of_field).reshape(self.count, -1)
+        of_field = np.zeros((self.count, len(self.thin.lists), self.thin.model.parameters.coefficients))
+        of_field[:, :, :COEFFICIENTS] = _joined(parts, self.count) @ np.asarray(self.thin.thinned.fourier).T
+        return of_field.reshape(self.count, -1)
 
     def pulled_columns(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradients (b, D), (b, K) of the last `pulled_flux` and of the sum of `weight` (b, values) times `numbers`.
 
         By the parameters and by the slopes among the coefficients.
         """
-        steps = zip(self._columns, self._of_columns, self._batches(weight), strict=True)
-        found = [_compiled()["back"](back, (of_air, part)) for (_, back), of_air, part in steps]
-        of_theta, of_slopes = (self._joined(column) for column in zip(*found, strict=True))
-        each = self.thin.model.parameters.coefficients
-        of_field = np.zeros((self.count, len(self.thin.lists), each))
+        steps = zip(self._given, self._of_columns, _batches(weight), strict=True)
+        found = [_compiled()["columns back"](*given, (of_air, part)) for given, of_air, part in steps]
+        of_theta, of_slopes = (_joined(column, self.count) for column in zip(*found, strict=True))
+        of_field = np.zeros((self.count, len(self.thin.lists), self.thin.model.parameters.coefficients))
         of_field[:, :, COEFFICIENTS:] = of_slopes[:, :, None]
         return of_theta, of_field.reshape(self.count, -1)
 
-    def _by_species(self, field: np.ndarray) -> np.ndarray:
-        return np.asarray(field).reshape(len(field), len(self.thin.lists), -1)
 
-    def _batches(self, array: np.ndarray) -> list[np.ndarray]:
-        """Parts of one size; the last is filled up with what it begins with."""
-        starts = range(0, len(array), TOGETHER)
-        return [np.resize(np.float32(array[i : i + TOGETHER]), (TOGETHER, *array.shape[1:])) for i in starts]
+def _batches(array: np.ndarray) -> list[np.ndarray]:
+    """Parts of one size; the last is filled up with what it begins with."""
+    starts = range(0, len(array), TOGETHER)
+    return [np.resize(np.float32(array[i : i + TOGETHER]), (TOGETHER, *array.shape[1:])) for i in starts]
 
-    def _joined(self, parts: Any) -> np.ndarray:
-        return np.concatenate([np.asarray(part, float) for part in parts])[: self.count]
+
+def _joined(parts: Any, count: int) -> np.ndarray:
+    return np.concatenate([np.asarray(part, float) for part in parts])[:count]
 
 
 @cache
 def _compiled() -> dict[str, Any]:
     import jax
 
-    from kappaflow.physics.sensitivity import column_response, column_values
-    from kappaflow.physics.thinned import columns, depths, thinned, top_flux
+    from kappaflow.physics.sensitivity import column_response
+    from kappaflow.physics.thinned import columns, depths, slopes, thinned, top_flux
 
-    # Three programs, each with its way back: as one, the compiler computes much of it twice.
+    def columns_back(theta: Any, slope: Any, lists: Any, tables: Any, weight: Any) -> Any:
+        return jax.vjp(lambda t, s: columns(t, s, lists, tables), theta, slope)[1](weight)
+
+    # Three programs, each with its way back: as one, the compiler computes much of it twice. Columns are computed again
+    # on theirs: that is quicker than to keep all they went through.
     functions = {
         "thinned": thinned,
-        "jacobian": jax.jacfwd(column_values, argnums=(0, 1)),
+        "slopes": slopes,
         "response": column_response,
-        "columns": lambda theta, slopes, *tables: jax.vjp(lambda t, s: columns(t, s, *tables), theta, slopes),
+        "columns": columns,
+        "columns back": columns_back,
         "depths": lambda air, field, thin: jax.vjp(lambda a, f: depths(a, f, thin), air, field),
         "top": lambda depth, source: jax.vjp(top_flux, depth, source),
         "back": lambda back, weight: back(weight),

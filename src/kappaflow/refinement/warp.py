@@ -4,7 +4,8 @@ Spectra depend on parameters through columns, temperatures and clouds of some si
 the parameters, cheap, and known exactly; what they do to a spectrum is nearly linear. And most of what they bend the
 opacity field makes good: an abundance and a coefficient are much the same to a spectrum. So the posterior is a thin
 curved sheet in parameters and coefficients c, and a nearly flat one in parameters and c' = c + M b, b the bent part
-of the column's numbers about the mode and M what mimics their effect by coefficients. This shear keeps volumes.
+of the column's numbers about the mode and M what mimics their effect by coefficients, bounded: a cloud that appears is
+no coefficient. This shear keeps volumes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from kappaflow.refinement.likelihood import Joint
 from kappaflow.refinement.outer import Outer
 
 __all__ = ["Warp"]
+
+MOST = 3.0  # of a coefficient's shift, in standard deviations of its prior
 
 
 class Warp:
@@ -41,8 +44,13 @@ class Warp:
         self.centre = z[self.outer.inputs]
         self.first = self.thin.at(at.theta[None], at.field[None]).numbers[0]
         slope = at.slope[joint.coordinates.free][self.outer.smooth]
-        made = self.thin.jacobian(at.theta, at.field)
-        self.linear = self.by_inputs(slope[None, :, None], *(a[None] for a in made))[0]  # (inputs, values)
+        made = self.thin.slopes(at.theta[None], at.field[None])
+        by_numbers, by_flux = (
+            self.by_inputs(slope[None, :, None], *parts)[0]
+            for parts in ((made.numbers_by_theta, made.numbers_by_field), (made.flux_by_theta, made.flux_by_field))
+        )
+        self.linear = by_numbers  # (inputs, values)
+        self.unit, self.bends = made.flux[0], by_flux / made.flux[0]  # (few,), (inputs, few)
         response = self.thin.response(at.theta, at.field)[:, joint.data.good] * np.exp(at.ln_scale) / factor
         # Coefficients that the column's numbers depend on stay as they are.
         basis = slopes[self.count :] * white * ~self.thin.inside[joint.coordinates.varied, None]
@@ -66,6 +74,11 @@ class Warp:
         """Return the bent part of the column's `numbers` (b, values) at `inputs` (b, inputs)."""
         return numbers - self.first - (inputs - self.centre) @ self.linear
 
+    def shift(self, inputs: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By how much coefficients (b, coefficients) are sheared at `inputs`, and its slope by M b."""
+        bounded = np.tanh(self.bent(inputs, numbers) @ self.mimic.T / MOST)
+        return MOST * bounded, 1 - bounded**2
+
     def by_inputs(self, slope: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray) -> np.ndarray:
         """Return the derivatives by inputs from those by parameters (b, D, ...) and coefficients (b, K, ...)."""
         c = self.joint.coordinates
@@ -83,5 +96,5 @@ class Warp:
     def _sheared(self, inputs: np.ndarray, sign: float) -> np.ndarray:
         theta, _, field = self.points(inputs)
         out = inputs.copy()
-        out[:, self.count :] += sign * self.bent(inputs, self.thin.at(theta, field).numbers) @ self.mimic.T
+        out[:, self.count :] += sign * self.shift(inputs, self.thin.at(theta, field).numbers)[0]
         return out
