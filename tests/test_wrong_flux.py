@@ -5,7 +5,7 @@ import pytest
 from folders import DATA, needs
 from x1d_files import NRS1, NRS2
 
-from kappaflow.instrument import CALIBRATION_END, pixel_grid
+from kappaflow.instrument import CALIBRATION_END, PIXEL, pixel_grid
 from kappaflow.observe import Spectrum, read_spectrum
 from kappaflow.observe.resampling import on_pixels, trusted
 from kappaflow.observe.wrong_flux import faint_pixels, mask_clipped
@@ -82,12 +82,15 @@ def test_rows_missing_between_faint_pixels_are_counted_and_the_gap_is_not():
 def test_the_end_of_the_calibration_is_masked_and_what_lies_beyond_is_kept():
     native = spectrum(noisy())
     low, high = CALIBRATION_END
-    end = (WAVE > low) & (WAVE < high)
+    end = (WAVE - PIXEL / 2 > low) & (WAVE + PIXEL / 2 < high)
     found = trusted(native, PIXELS)
     assert end.sum() > 15
     assert (found.mask == ~end).all()
     assert found.meta["rows"] == {"read": 1, "at the end of the calibration": end.sum()}
-    again = on_pixels(on_pixels(native, PIXELS, 10.0), PIXELS)
+    once = on_pixels(native, PIXELS, 10.0)
+    assert not once.mask[(PIXELS > low + 2 * PIXEL) & (PIXELS < high - 2 * PIXEL)].any()
+    again = on_pixels(once, PIXELS)
+    np.testing.assert_array_equal(again.mask, once.mask)
     assert again.meta["rows"] == found.meta["rows"]
 
 

@@ -9,7 +9,7 @@ from scipy.ndimage import median_filter
 from scipy.special import ndtr
 
 from kappaflow.instrument import CALIBRATION_END, WINDOW
-from kappaflow.observe.spectrum import Spectrum, local_pitch
+from kappaflow.observe.spectrum import Spectrum, local_pitch, pixel_edges
 
 __all__ = ["FaintPixels", "faint_pixels", "mask_calibration_end", "mask_clipped"]
 
@@ -85,9 +85,10 @@ def mask_clipped(native: Spectrum) -> Spectrum:
 
 
 def mask_calibration_end(native: Spectrum) -> Spectrum:
-    """Mask the pixels of `CALIBRATION_END`, where extracted flux falls short."""
-    low, high = CALIBRATION_END
-    return _without(native, (native.wavelength > low) & (native.wavelength < high), "at the end of the calibration")
+    """Mask the pixels that lie in `CALIBRATION_END`, where extracted flux falls short."""
+    low, high = pixel_edges(native.wavelength).T
+    inside = (low >= CALIBRATION_END[0]) & (high <= CALIBRATION_END[1])
+    return _without(native, inside, "at the end of the calibration")
 
 
 def _without(native: Spectrum, bad: np.ndarray, reason: str) -> Spectrum:
