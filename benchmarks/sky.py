@@ -100,7 +100,8 @@ def run(given):
             data = tuple(np.array(a) for a in kept[key]["data"])
             lines = gallery.setdefault(name, (data, {}))[1]
             if arm.endswith("f"):
-                lines["opacities fixed" if arm.startswith("fixed") else "opacities free"] = np.array(kept[key]["ratio"])
+                label = "opacities fixed" if arm.startswith("fixed") else "opacities free"
+                lines[label] = np.where(data[2], kept[key]["ratio"], np.nan)  # no line where there are no data
     if given.figure:
         save_figure(fits_gallery(model.wavelength, gallery), given.figure)
 

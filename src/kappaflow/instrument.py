@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["GAP", "PIXEL", "SPLIT", "WINDOW", "on_nrs2", "pixel_grid", "resolving_power"]
+__all__ = ["CALIBRATION_END", "GAP", "PIXEL", "SPLIT", "WINDOW", "on_nrs2", "pixel_grid", "resolving_power"]
 
 WINDOW = (2.87, 5.27)  # um
 GAP = (3.684, 3.788)  # um, between the detectors NRS1 and NRS2
 SPLIT = 0.5 * (GAP[0] + GAP[1])  # um, its middle: NRS1 below, NRS2 above
+# um: where the flux of real spectra falls to nothing, at the end of G395H's nominal range, 2.87-5.14 um (JWST User
+# Documentation); measured in docs/fit.md, "The end of the calibration".
+CALIBRATION_END = (5.128, 5.143)
 PIXEL = 6.68e-4  # um, one detector pixel
 # R(lambda) as a polynomial in (lambda/um - 4), highest power first: our least-squares fit over 2.8-5.42 um of the
 # curve in STScI's jwst_nirspec_g395h_disp.fits (pre-launch), which it follows within 1e-4.

@@ -14,8 +14,9 @@ from kappaflow.errors import UserError
 from kappaflow.instrument import WINDOW
 from kappaflow.observe.resolution import of_this_pitch
 from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, pixel_edges
+from kappaflow.observe.wrong_flux import mask_calibration_end, mask_clipped
 
-__all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "on_pixels", "overlap_mean", "resample"]
+__all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "on_pixels", "overlap_mean", "resample", "trusted"]
 
 MIN_FRACTION = 0.5  # a target pixel is good when at least this share of it lies under good source pixels
 
@@ -118,13 +119,20 @@ def _running_median(values: np.ndarray, window: int) -> np.ndarray:
     return np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=-1)
 
 
-def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = None) -> Spectrum:
-    """Mask outliers, resample onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc.
+def trusted(native: Spectrum, pixels: np.ndarray) -> Spectrum:
+    """Mask what no model can fit: clipped flux, the end of the calibration, pixels coarser than `pixels`, outliers.
 
-    Pixels coarser than those are masked, and a spectrum of such refused: another resolution. A spectrum whose meta says
-    `scale_known` has been scaled already and keeps its flux.
+    A spectrum mostly of coarser pixels is refused: another resolution.
     """
-    spectrum = resample(mask_outliers(of_this_pitch(native, edges_like(pixels))), pixels)
+    return mask_outliers(of_this_pitch(mask_calibration_end(mask_clipped(native)), edges_like(pixels)))
+
+
+def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = None) -> Spectrum:
+    """Resample what is `trusted` onto `pixels` [um] and, with a `distance` [pc], scale the flux to 10 pc.
+
+    A spectrum whose meta says `scale_known` has been scaled already and keeps its flux.
+    """
+    spectrum = resample(trusted(native, pixels), pixels)
     if native.meta.get("scale_known"):
         return spectrum
     if distance is None:

@@ -75,7 +75,7 @@ def fits_gallery(
     panels = figure.subplots(len(objects), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, ((flux, error, mask), lines)) in zip(panels, objects.items(), strict=True):
         good = np.asarray(mask, bool)
-        band = np.where(good, error / np.maximum(flux, error), np.nan) * 100
+        band = np.where(good, error / np.where(good, np.maximum(flux, error), 1.0), np.nan) * 100
         for i, part in enumerate(pieces(wavelength)):
             axes.fill_between(wavelength[part], -band[part], band[part], color=QUIET, alpha=0.35, lw=0)
             for colour, (label, ratio) in zip((FIT, SMOOTH), lines.items(), strict=False):

@@ -9,8 +9,7 @@ import numpy as np
 from kappaflow.errors import UserError
 from kappaflow.instrument import PIXEL, WINDOW, pixel_grid
 from kappaflow.observe.distances import stated_distance
-from kappaflow.observe.resampling import edges_like, mask_outliers, on_pixels
-from kappaflow.observe.resolution import of_this_pitch
+from kappaflow.observe.resampling import on_pixels, trusted
 from kappaflow.observe.spectrum import Spectrum, local_pitch
 from kappaflow.presets import PRESETS
 from kappaflow.report.object_section import spectrum_facts
@@ -42,7 +41,7 @@ def as_read(native: Spectrum) -> dict[str, Any]:
         "notes": [str(note) for note in seen.meta.get("notes", ())],
         "distance": None if known is None else known.pc,
         "distance_error": None if known is None or not known.error else known.error,
-        "curve": curve(mask_outliers(of_this_pitch(native, edges_like(pixels)))),
+        "curve": curve(trusted(native, pixels)),
     }
 
 
