@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -61,10 +62,10 @@ for _name in _COMMANDS:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    # Imports and figures make millions of small objects that stay: walking them again and again takes over a second.
+    gc.set_threshold(100_000)
     compiled = compiled_folder()
-    if (
-        compiled is not None
-    ):  # JAX reads it when it is imported, here and in the processes we start; in a library, never
+    if compiled is not None:  # JAX reads it when imported, here and in the processes we start; in a library, never
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
     try:
         app(prog_name="kappaflow")  # its name in help and completion, also where it runs as `python -m kappaflow`

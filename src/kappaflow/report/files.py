@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,15 @@ from kappaflow.report.refined_files import write_refined
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval
 from kappaflow.storage import written_whole
 
-__all__ = ["object_summary", "read_summaries", "write_collection", "write_object", "write_page"]
+__all__ = ["import_writers", "object_summary", "read_summaries", "write_collection", "write_object", "write_page"]
+
+_WRITERS = ("kappaflow.plots.object_figures", "matplotlib.backends.backend_pdf", "xarray", "astropy.table")
+
+
+def import_writers() -> None:
+    """Import what draws and writes: a second that is free in a thread beside a computation outside Python."""
+    for name in _WRITERS:
+        importlib.import_module(name)
 
 
 def write_object(result: Retrieval, folder: Path) -> dict[str, Any]:

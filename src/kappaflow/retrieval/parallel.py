@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def retrieve_many(
     `load` makes the retriever, here and in every worker: it must be importable there (a `functools.partial` of
     `Retriever.load`). Returns what came of each target, in their order, and the path of report.html.
     """
-    from kappaflow.report.files import write_collection
+    from kappaflow.report.files import import_writers, write_collection
 
     retriever = load()
     outcomes: dict[str, Outcome] = {}
@@ -111,6 +112,7 @@ def retrieve_many(
         workers = run.workers or (1 if len(waiting) < ENOUGH else os.cpu_count() or 1)
         jobs = _jobs(retriever, waiting, hints, note)
         if workers == 1:
+            Thread(target=import_writers).start()
             for job in jobs:
                 note(_alone(retriever, job, out, run.command, hints))
         else:
