@@ -3,8 +3,6 @@
 Where one is shown already, what begins inside it is a second line below it, for as long as it lasts.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Files written whole or not at all, and digests that name what they hold."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Coverage of central intervals by rank, with Wilson intervals, beside the widths that buy it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

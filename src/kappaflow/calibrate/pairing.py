@@ -1,7 +1,5 @@
 """Two methods on the same objects: paired bootstrap of the differences in coverage, width and interval score."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

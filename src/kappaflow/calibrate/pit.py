@@ -1,7 +1,5 @@
 """Probability integral transforms (simulation-based calibration): histograms, chi2, Kolmogorov-Smirnov, means."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

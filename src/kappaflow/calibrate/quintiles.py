@@ -1,7 +1,5 @@
 """Coverage and width in quantile bins of any quantity: where a posterior holds and where it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -15,8 +15,6 @@ References
 Lemos, Coogan, Hezaveh & Perreault-Levasseur 2023, "Sampling-based accuracy testing of posterior estimators".
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Several methods in one table: one column per method, the rows as retrieval papers lay them out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

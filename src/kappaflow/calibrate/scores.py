@@ -1,7 +1,5 @@
 """Proper scores: interval score, CRPS and negative log likelihood, smaller is better, with bootstrap intervals."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

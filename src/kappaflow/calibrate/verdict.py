@@ -1,7 +1,5 @@
 """The verdict: every judge on one set of draws, what each found, and one reading of it all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

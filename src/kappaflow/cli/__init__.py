@@ -1,7 +1,5 @@
 """The command line: one module per command, loaded here, errors turned into one line and exit code 2."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """`kappaflow cache`: the prepared tables that are kept on disk."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Annotated

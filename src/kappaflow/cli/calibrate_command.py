@@ -1,7 +1,5 @@
 """`kappaflow calibrate`: draws of any posterior, or networks on held-out shards, become a verdict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

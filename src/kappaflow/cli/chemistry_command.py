@@ -1,7 +1,5 @@
 """`kappaflow chemistry`: build the equilibrium table, and say what is in one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

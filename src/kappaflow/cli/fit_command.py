@@ -1,7 +1,5 @@
 """`kappaflow fit`: telescope files become best fits."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

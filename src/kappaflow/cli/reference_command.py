@@ -1,7 +1,5 @@
 """`kappaflow reference`: NUTS on the likelihood, the slow truth."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`kappaflow serve`: retrievals on a local web page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

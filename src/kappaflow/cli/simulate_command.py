@@ -1,7 +1,5 @@
 """`kappaflow simulate`: a directory of shards from one command."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

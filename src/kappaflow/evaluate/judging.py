@@ -1,7 +1,5 @@
 """Methods -> verdict: what `kappaflow calibrate` finds and writes."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Networks on held-out spectra: the draws to judge."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How each step is made: by the functions of `kappaflow simulate`, `train` and `calibrate`; resumed, never redone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

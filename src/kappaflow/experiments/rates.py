@@ -1,7 +1,5 @@
 """How long a step takes on this machine: a few rates measured in half a minute, and the sizes of the steps."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """`kappaflow paper`: make what items need, compute and draw them, write the page; or say how long it would take."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -8,8 +8,6 @@ The JSON beside a step is written last, whole: where it is, the step was finishe
 the prior box: 1.5e-5 of a prior's width is far below the noise of a few hundred draws, and half the disk.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Whoever stores spectra (`kappaflow.simulation` on disk, `ArrayBatches` in memory
 they are and hands out `Spectra` for an address. The same address gives the same bytes, whoever asks and when.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar

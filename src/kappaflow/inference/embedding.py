@@ -1,7 +1,5 @@
 """Embeddings: channels on the pixels (b, C, p) -> a vector (b, E)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

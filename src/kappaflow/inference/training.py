@@ -1,7 +1,5 @@
 """Training: one loop for every recipe, resumable to the bit, with the clock kept out of the weights."""
 
-from __future__ import annotations
-
 import copy
 import math
 import os

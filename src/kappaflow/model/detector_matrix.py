@@ -1,7 +1,5 @@
 """The fixed part of the detector's chain as arrays: rotation rule, line-spread function and pixels on a grid."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import erf
 

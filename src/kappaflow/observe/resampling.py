@@ -4,8 +4,6 @@ The flux density is per frequency, so overlaps are measured in frequency: the en
 the covered part of a pixel is kept exactly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

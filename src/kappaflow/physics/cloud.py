@@ -1,7 +1,5 @@
 """A grey cloud of enstatite grains after Ackerman and Marley (2001), in the geometric-optics limit."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

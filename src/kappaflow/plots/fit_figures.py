@@ -1,7 +1,5 @@
 """Figures of a best fit: the spectrum, what is left of it, and what the opacities had to do for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

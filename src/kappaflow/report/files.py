@@ -1,7 +1,5 @@
 """What a retrieval leaves behind: netCDF, JSON, CSV, figures, and the report on all objects of a folder."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import importlib

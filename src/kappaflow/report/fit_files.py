@@ -1,7 +1,5 @@
 """What `kappaflow fit` leaves behind: fit.json, the fitted spectrum as ECSV, and the figure."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many objects: each into a folder of its own, and a report on all; one function per object, here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ is written whole, so that a run that is killed loses at most what was under way:
 on.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

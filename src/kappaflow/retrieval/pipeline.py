@@ -1,7 +1,5 @@
 """A spectrum and trained networks become a posterior and a trust card. NumPy in, NumPy out; nothing is written."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """All jobs of a folder: kept in memory, saved whole on every change, found again after a restart."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """A job becomes results: the way of `kappaflow retrieve`, with the job's uploads as its files."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

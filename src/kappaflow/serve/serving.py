@@ -1,7 +1,5 @@
 """`serve`: take the folder, start the processes, answer until interrupted."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import socket

@@ -5,8 +5,6 @@ follows: any truncation and any flipped bit is found without trusting HDF5. Noth
 what order it was made.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

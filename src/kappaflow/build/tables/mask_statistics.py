@@ -12,8 +12,6 @@ measures a folder of spectra and writes the packaged `masks.json`. For each spec
   polynomials in wavelength and a step between the detectors.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import dataclass

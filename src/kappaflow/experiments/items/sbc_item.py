@@ -1,7 +1,5 @@
 """Simulation-based calibration: PIT histograms, their tests, and TARP; the paper's figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
