@@ -38,11 +38,11 @@ def demo(
 
     Example: kappaflow demo --out kappaflow-demo
     """
-    from kappaflow.cli.retrieve_command import say_outcomes
+    from kappaflow.cli.retrieve_command import say_outcome
     from kappaflow.evaluate.scoring import score_fresh
     from kappaflow.observe.example import example_path
     from kappaflow.observe.targets import Target
-    from kappaflow.retrieval.catalogue import retrieve_files
+    from kappaflow.retrieval.parallel import CatalogueRun, retrieve_many
     from kappaflow.retrieval.result import Failed, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever
 
@@ -55,13 +55,14 @@ def demo(
     _say(as_json, "2. A real spectrum: Wolf 1130C, JWST/NIRSpec G395H (Burgasser et al. 2025)")
     with example_path() as path:
         target = Target("wolf1130c", (path,))
-        (found,), report = retrieve_files(retriever, [target], out, first=[_section(rows, n)])
+        (found,), report = retrieve_many(lambda: retriever, [target], out, CatalogueRun(first=[_section(rows, n)]), {})
     if isinstance(found, Failed):
         raise UserError(f"demo: {found.error}")
     if as_json:
         print(json.dumps({"coverage": rows, "wolf1130c": found.row(), "report": str(report)}))
     else:
-        say_outcomes([found], report)
+        say_outcome(found)
+        print(report)
 
 
 def _say(quiet: bool, text: str) -> None:
