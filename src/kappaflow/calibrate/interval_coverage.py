@@ -16,9 +16,9 @@ from kappaflow.calibrate.bootstrap import (
     undefined_for_one,
 )
 from kappaflow.calibrate.draws import LEVELS, check_draws, check_levels
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary, summarize
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = [
     "CoverageReport",

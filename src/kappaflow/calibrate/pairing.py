@@ -10,10 +10,10 @@ from kappaflow.calibrate.bootstrap import (
     percentile_interval,
     undefined_for_one,
 )
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.scores import interval_score
 from kappaflow.calibrate.summary import Summary
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["check_paired", "paired"]
 

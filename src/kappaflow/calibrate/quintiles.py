@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kappaflow.calibrate.interval_coverage import level_index, wilson
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["breakdown", "check_covariates", "quantile_bins"]
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from kappaflow.calibrate.bootstrap import bootstrap_mean, percentile_interval, resamples, undefined_for_one
 from kappaflow.calibrate.draws import Draws
-from kappaflow.calibrate.plain import plain
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 from kappaflow.randomness import generator
 
 __all__ = ["TarpReport", "tarp", "tarp_ranks"]

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from kappaflow.calibrate.interval_coverage import nearest
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.verdict import Verdict
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["comparison_table", "parameter_rows"]
 
