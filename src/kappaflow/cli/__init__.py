@@ -20,8 +20,9 @@ app = CommandLine(
     pretty_exceptions_enable=False,
 )
 
-# Each module has `register(app)`. They import what is heavy inside their functions, so that --help is quick.
-_COMMANDS: tuple[str, ...] = (
+# NAME_command has NAME, a command (its help is HELP, or its docstring) or a group of them; what is heavy is imported
+# inside the functions, so that --help is quick.
+_COMMANDS = (
     "demo",
     "retrieve",
     "fit",
@@ -55,7 +56,11 @@ def _whole(
 
 
 for _name in _COMMANDS:
-    importlib.import_module(f"kappaflow.cli.{_name}_command").register(app)
+    _module = importlib.import_module(f"kappaflow.cli.{_name}_command")
+    if isinstance(_entry := getattr(_module, _name), typer.Typer):
+        app.add_typer(_entry, name=_name)
+    else:
+        app.command(_name, help=getattr(_module, "HELP", None))(_entry)
 
 
 def main() -> None:

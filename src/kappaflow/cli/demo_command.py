@@ -13,16 +13,11 @@ from kappaflow.errors import UserError
 if TYPE_CHECKING:
     from kappaflow.report.page import Section
 
-__all__ = ["register"]
+__all__ = ["demo"]
 
 SEED = 1_130  # of the spectra, that no packaged network was trained on
 KINDS = ("control", "marginalized")
 SPECTRA = "spectra"  # the folder of the simulated set, kept so that a second run is quick
-
-
-def register(app: typer.Typer) -> None:
-    """Add `demo` to `app`."""
-    app.command()(demo)
 
 
 def demo(

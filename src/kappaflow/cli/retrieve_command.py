@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kappaflow.retrieval.parallel import Finished
     from kappaflow.retrieval.result import Failed, Retrieval
 
-__all__ = ["register", "say_outcome"]
+__all__ = ["retrieve", "say_outcome"]
 
 HELP = """From telescope files to posteriors that say how far to trust them.
 
@@ -160,8 +160,3 @@ def retrieve(
         print(report)
     if any(isinstance(outcome, Failed) for outcome in outcomes):
         raise typer.Exit(2)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("retrieve", help=HELP)(retrieve)
