@@ -51,11 +51,6 @@ class Finished:
         """Of its folder."""
         return self.plain["name"]
 
-    @property
-    def title(self) -> str:
-        """What it is called in a report."""
-        return self.plain["title"]
-
     def summary(self) -> dict[str, Any]:
         """Plain data, as in summary.json."""
         return dict(self.plain)
