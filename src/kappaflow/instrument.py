@@ -1,5 +1,7 @@
 """JWST/NIRSpec G395H with F290LP, said once: window, gap, pixels, resolving power."""
 
+from __future__ import annotations
+
 import numpy as np
 
 __all__ = ["GAP", "PIXEL", "SPLIT", "WINDOW", "on_nrs2", "pixel_grid", "resolving_power"]

@@ -6,6 +6,8 @@ abundance of PH3, the structure that no model has (`log_f`), and a temperature s
 `T1`..`T5` are the temperatures at log10(P/bar) = -5, -3, -1, 1, 3.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

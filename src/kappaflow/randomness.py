@@ -9,6 +9,8 @@ References
 Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3", SC'11.
 """
 
+from __future__ import annotations
+
 import hashlib
 
 import numpy as np

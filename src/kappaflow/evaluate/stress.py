@@ -6,6 +6,8 @@ replaces them here. Each is a function (clean, drawn, mask, rng) -> what the net
 noise-free flux of `drawn`, spectra whose every pixel is good.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

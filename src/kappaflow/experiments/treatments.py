@@ -4,6 +4,8 @@ Kinds of masks: `drawn` as the augmentation draws them; the others are never dra
 any width pile up anywhere), `comb` (every so many pixels a run is lost), `real` (those of real spectra).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

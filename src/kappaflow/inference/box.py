@@ -10,6 +10,8 @@ inside, so |v| <= max(5, |z|) for base noise z, and no normal draw a generator c
 saturation of either map (|v| of 36 and 8.2): draws are strictly inside the box without being pushed there.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Protocol
 

@@ -1,5 +1,7 @@
 """Embeddings: channels on the pixels (b, C, p) -> a vector (b, E)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

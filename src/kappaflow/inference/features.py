@@ -5,6 +5,8 @@ the SNR too, so that a telescope's spectrum cannot be prepared differently from 
 carries the absolute flux: the scale enters only through the scalar `log_scale`, which can be withheld.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

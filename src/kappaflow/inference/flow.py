@@ -1,5 +1,7 @@
 """The density: zuko's neural spline flow on the prior box, and its fast evaluation."""
 
+from __future__ import annotations
+
 import math
 
 import torch

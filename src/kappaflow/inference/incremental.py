@@ -12,6 +12,8 @@ included), adjacency matrix, activation, residual blocks and univariate transfor
 way. Members of an ensemble with equal masks are stacked and go through together.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -17,6 +17,8 @@ References
 Durkan et al. 2019, Neural Spline Flows, https://arxiv.org/abs/1906.04032
 """
 
+from __future__ import annotations
+
 import math
 from functools import partial
 from typing import Any

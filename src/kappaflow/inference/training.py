@@ -1,5 +1,7 @@
 """Training: one loop for every recipe, resumable to the bit, with the clock kept out of the weights."""
 
+from __future__ import annotations
+
 import copy
 import math
 import os

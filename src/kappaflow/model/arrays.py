@@ -1,5 +1,7 @@
 """Prepared arrays, named by their place in `physics.emission.Tables` ("lines.basis"), and their way to the device."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints

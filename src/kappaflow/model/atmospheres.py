@@ -1,5 +1,7 @@
 """The atmospheres behind parameters, NumPy on both sides: profiles, quench levels, cloud, sources of light."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 

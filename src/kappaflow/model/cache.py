@@ -5,6 +5,8 @@ without a copy. Its name is the digest of everything that decides the arrays: th
 the broadening, the CIA family, the code. Whatever is wrong with the folder or a file, the arrays are made again.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import mmap

@@ -1,5 +1,7 @@
 """The fixed part of the detector's chain as arrays: rotation rule, line-spread function and pixels on a grid."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy.special import erf
 

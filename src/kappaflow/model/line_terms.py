@@ -1,5 +1,7 @@
 """Cross sections of every line list at the layers' own pressures, cut to the functions of temperature that count."""
 
+from __future__ import annotations
+
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple

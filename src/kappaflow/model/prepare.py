@@ -1,5 +1,7 @@
 """Tables to arrays at the layers, one `prepare` per table: NumPy in, NumPy out, single precision."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.linalg import solve_banded

@@ -1,5 +1,7 @@
 """A grey cloud of enstatite grains after Ackerman and Marley (2001), in the geometric-optics limit."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

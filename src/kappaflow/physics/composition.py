@@ -14,6 +14,8 @@ Zahnle, K. J., & Marley, M. S. 2014, ApJ, 797, 41, equations 12-14 and 32, and t
 Beiler, S. A., et al. 2024, ApJ, 973, 60 (frozen with CO, CO2 comes out too low in T and Y dwarfs)
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

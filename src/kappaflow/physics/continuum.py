@@ -1,5 +1,7 @@
 """Collision-induced absorption of H2-H2 and H2-He, interpolated to the layers' temperatures and to wavenumbers."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -4,6 +4,8 @@ Everything is a pure function of its arguments. The work is walked in blocks of 
 layer from the top down for a whole batch of spectra, so that what is being worked on stays in cache.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """What one column looks like inside: its profiles with quench levels and cloud, and where its light comes from."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

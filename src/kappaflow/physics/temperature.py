@@ -1,5 +1,7 @@
 """The temperature profile: a monotone cubic through five knots in log pressure."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -13,6 +13,8 @@ A mask is made in this order; unless said otherwise the numbers come from real s
 7. clipping: in the share of spectra that show it, pixels whose noisy flux is not positive are lost.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

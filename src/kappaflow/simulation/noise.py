@@ -17,6 +17,8 @@ ln A is a Gaussian combination of Legendre polynomials and a detector step plus 
 mean, the covariance (widened) and the scatter measured on real arrays (`kappaflow.build.tables.mask_statistics`).
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from functools import cache, cached_property

@@ -5,6 +5,8 @@ the normalized log nu. The coefficients of a species are c0, a_1..a_4, b_1..b_4 
 a_m and b_m share their standard deviation.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,8 @@ The draws depend on the seed, the shard and the kind of draw, and on nothing els
 opacities only hold the same theta row by row, so that a comparison varies one axis.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,8 @@ through it, while the shuffle runs over the whole set either way. All that is ra
 drawn at the address (seed, e, i): it does not depend on the batch it sits in, on threads, or on what was read before.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
 import threading

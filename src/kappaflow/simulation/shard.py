@@ -5,6 +5,8 @@ follows: any truncation and any flipped bit is found without trusting HDF5. Noth
 what order it was made.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json

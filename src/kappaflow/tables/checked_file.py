@@ -1,5 +1,7 @@
 """One way in and out for tables: HDF5 with a schema, the digest of every number, and where they come from."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable, Mapping

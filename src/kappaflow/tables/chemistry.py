@@ -5,6 +5,8 @@ x = ln(T + 200 K). On disk each species is an integer number of steps of 0.001 d
 differences along C/O, which compress well.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,5 +1,7 @@
 """The packaged collision-induced absorption: H2-H2 and H2-He, two families, on one coarse (T, nu) grid."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The smooth multiplicative field that stands for what the line lists do not know: its basis and its prior."""
 
+from __future__ import annotations
+
 import json
 from importlib import resources
 from typing import Any

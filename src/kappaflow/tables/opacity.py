@@ -5,6 +5,8 @@ points (never averaged), factorized by SVD, quantized to at most 16 bits. Betwee
 coefficients are interpolated by a cubic spline in log P.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping
