@@ -103,10 +103,6 @@ class JobShelf:
         self._bytes -= self._size(job)
         shutil.rmtree(self.folder(job), ignore_errors=True)
 
-    def count(self, state: str) -> int:
-        """How many jobs are in `state`."""
-        return sum(job.state == state for job in self)
-
     def _size(self, job: Job) -> int:
         return sum(path.stat().st_size for path in self.folder(job).rglob("*") if path.is_file())
 
