@@ -107,7 +107,8 @@ def retrieve_many(
         workers = run.workers or (1 if len(waiting) < ENOUGH else os.cpu_count() or 1)
         jobs = _jobs(retriever, waiting, hints, note)
         if workers == 1:
-            Thread(target=import_writers).start()
+            if waiting:
+                Thread(target=import_writers).start()
             for job in jobs:
                 note(_alone(retriever, job, out, run.command, hints))
         else:
