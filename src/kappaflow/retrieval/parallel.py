@@ -84,7 +84,7 @@ def retrieve_many(
     `load` makes the retriever, here and in every worker: it must be importable there (a `functools.partial` of
     `Retriever.load`). Returns what came of each target, in their order, and the path of report.html.
     """
-    from kappaflow.report.files import import_writers, write_collection
+    from kappaflow.report.files import write_collection
 
     retriever = load()
     outcomes: dict[str, Outcome] = {}
@@ -107,8 +107,6 @@ def retrieve_many(
         workers = run.workers or (1 if len(waiting) < ENOUGH else os.cpu_count() or 1)
         jobs = _jobs(retriever, waiting, hints, note)
         if workers == 1:
-            if waiting:
-                Thread(target=import_writers).start()
             for job in jobs:
                 note(_alone(retriever, job, out, run.command, hints))
         else:
@@ -171,7 +169,7 @@ class _Presampled:
 
 def _alone(retriever: Retriever, job: _Job, out: Path, command: str, hints: Hint) -> Retrieval | Failed:
     """Retrieve one object, whose draws are made, and write its folder in `out`, whole or not at all."""
-    from kappaflow.report.files import write_object
+    from kappaflow.report.files import import_writers, write_object
 
     posterior: Any = _Presampled(retriever.posterior, job.members)
     control: Any = None
@@ -180,7 +178,11 @@ def _alone(retriever: Retriever, job: _Job, out: Path, command: str, hints: Hint
     one = replace(retriever, posterior=posterior, control=control)
     vars(one).update(forward=retriever.forward, sources=retriever.sources)  # not loaded once more for every object
     try:
-        found = one(read_target(job.target, hints), job.target.distance)
+        native = read_target(job.target, hints)
+        importing = Thread(target=import_writers)
+        importing.start()  # now: reading and the model, loaded above, import some of the same
+        found = one(native, job.target.distance)
+        importing.join()
         made = {**found.provenance, **({"command": command} if command else {})}
         found = replace(found, name=job.target.name, provenance=made, request=job.request)
         with folder_written_whole(out / found.name) as part:
