@@ -17,12 +17,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from kappaflow.inference import Posterior
+from kappaflow.instrument import GAP
 from kappaflow.model.forward import ForwardModel
 from kappaflow.observe import read_spectrum
-from kappaflow.plots import save_figure
-from kappaflow.plots.fit_figures import fits_gallery
+from kappaflow.plots import INK, PALETTE, QUIET, save_figure, style
+from kappaflow.plots.object_figures import pieces
 from kappaflow.refinement import FitSettings, fit
 from kappaflow.report.fit_files import fit_summary
 from kappaflow.storage import written_whole
@@ -104,6 +106,28 @@ def run(given):
                 lines[label] = np.where(data[2], kept[key]["ratio"], np.nan)  # no line where there are no data
     if given.figure:
         save_figure(fits_gallery(model.wavelength, gallery), given.figure)
+
+
+@style()
+def fits_gallery(wavelength, objects):
+    """Draw relative residuals of several fits, smoothed: name -> (flux, error, mask) and label -> smooth / fit (p,)."""
+    figure = Figure(figsize=(9, 1.5 * len(objects) + 0.6), layout="constrained")
+    panels = figure.subplots(len(objects), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, ((flux, error, mask), lines)) in zip(panels, objects.items(), strict=True):
+        good = np.asarray(mask, bool)
+        band = np.where(good, error / np.where(good, np.maximum(flux, error), 1.0), np.nan) * 100
+        for i, part in enumerate(pieces(wavelength)):
+            axes.fill_between(wavelength[part], -band[part], band[part], color=QUIET, alpha=0.35, lw=0)
+            for colour, (label, ratio) in zip((PALETTE[1], PALETTE[0]), lines.items(), strict=False):
+                axes.plot(wavelength[part], 100 * ratio[part], color=colour, lw=1, label=None if i else label)
+        axes.axhline(0, color=INK, lw=0.6)
+        axes.set_ylim(-25, 25)
+        axes.axvspan(*GAP, color=QUIET, alpha=0.18, lw=0)
+        axes.set_title(name, loc="left", fontsize=9, y=0.8, x=0.01)
+    panels[0].legend(loc="upper right", ncols=2, fontsize=8)
+    panels[-1].set_xlabel("wavelength (µm)")
+    figure.supylabel("(data - fit) / fit, mean of 25 pixels (%)", fontsize=10)
+    return figure
 
 
 def main():

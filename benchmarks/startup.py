@@ -1,10 +1,12 @@
 """What a start costs, before and after the prepared tables are on disk: time, and memory that workers do not share.
 
-    python benchmarks/startup.py [--preset laptop] [--repeats 3] [--no-retrieve] [--json]
+    python benchmarks/startup.py [--preset laptop] [--repeats 3] [--no-retrieve] [--refined] [--json]
 
 Each number is a process of its own; "off" prepares the tables in every process (KAPPAFLOW_CACHE=off), "cold" prepares
 and keeps them, "warm" finds them. The cache is a temporary folder: the user's own is left alone. Times are the best of
-`--repeats` (of one for "off", "cold" and `retrieve`), so that what else the machine does counts least.
+`--repeats` (of one for "off" and "cold"), so that what else the machine does counts least; of a whole command the
+processor seconds stand below, for a machine that is shared. `retrieve` is that of the networks alone; `--refined` times
+the default one, too.
 """
 
 import argparse
@@ -45,14 +47,23 @@ sys.stdin.readline()
 COMMAND = "from kappaflow.cli import main; main()"
 
 
-def seconds(arguments, cache, repeats):
-    """Best wall time of `python ARGUMENTS`."""
+def seconds(arguments, cache, repeats=1):
+    """Best wall time and best processor time of `python ARGUMENTS`."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), os.times()
         run(arguments, cache)
-        times.append(time.perf_counter() - start)
-    return min(times)
+        wall, after = time.perf_counter() - start, os.times()
+        spent = (after.children_user - before.children_user) + (after.children_system - before.children_system)
+        times.append((wall, spent))
+    return [min(column) for column in zip(*times, strict=True)]
+
+
+def command_rows(what, arguments, caches, repeats):
+    """Return two rows of a command, wall and processor seconds, with a column per cache."""
+    columns = [seconds(arguments, cache, n) for cache, n in zip(caches, repeats, strict=True)]
+    wall, processor = zip(*columns, strict=True)
+    return [(what, "s", *wall), ("  its processor time", "s", *processor)]
 
 
 def run(arguments, cache):
@@ -95,17 +106,18 @@ def measure(given, folder):
     on = str(folder / "cache")
     retrieve = ["-c", COMMAND, "retrieve", str(resources.files("kappaflow.data") / "wolf1130c.ecsv")]
     rows = [
-        ("import kappaflow", "s", seconds(["-c", "import kappaflow"], on, given.repeats), None, None),
-        ("kappaflow --help", "s", seconds(["-c", COMMAND, "--help"], on, given.repeats), None, None),
+        ("import kappaflow", "s", seconds(["-c", "import kappaflow"], on, given.repeats)[0], None, None),
+        ("kappaflow --help", "s", seconds(["-c", COMMAND, "--help"], on, given.repeats)[0], None, None),
     ]
     off, cold, warm = load(given.preset, "off"), load(given.preset, on), load(given.preset, on, given.repeats)
     rows.append(("imports of the forward model", "s", off[0], cold[0], warm[0]))
     rows.append((f"ForwardModel.load({given.preset!r})", "s", off[1], cold[1], warm[1]))
-    if given.retrieve:
+    kinds = {"retrieve --amortized": ["--amortized"], **({"retrieve": []} if given.refined else {})}
+    for what, options in kinds.items() if given.retrieve else ():
         # The second run in a fresh folder finds the arrays and what the first compiled.
-        places = ("off", str(folder / "fresh"), str(folder / "fresh"))
-        times = [seconds([*retrieve, "--out", str(folder / "out")], place, 1) for place in places]
-        rows.append(("kappaflow retrieve, packaged example", "s", *times))
+        places = ("off", str(folder / what), str(folder / what))
+        asked = [*retrieve, *options, "--out", str(folder / "out")]
+        rows += command_rows(f"kappaflow {what}, example", asked, places, (1, 1, given.repeats))
     if Path("/proc/self/smaps_rollup").exists():
         memory = [unshared(given.preset, cache) for cache in ("off", on)]
         rows.append(("unshared memory per worker, two at once", "GB", memory[0], None, memory[1]))
@@ -117,6 +129,7 @@ def main():
     parser.add_argument("--preset", default="laptop")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-retrieve", dest="retrieve", action="store_false")
+    parser.add_argument("--refined", action="store_true", help="time the default retrieval, too")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -25,7 +26,7 @@ from sbi.inference import NPE
 from sbi.neural_nets.estimators.zuko_flow import ZukoFlow
 from torch import nn
 
-from kappaflow.inference import ArrayBatches, Estimator, Trainer, plan_run, recipe
+from kappaflow.inference import Estimator, Trainer, plan_run, recipe
 from kappaflow.inference.features import Prepared
 from kappaflow.parameters import bounds
 from kappaflow.presets import preset
@@ -70,6 +71,9 @@ class Plain(nn.Module):
 
 def data(spectra, pixels):
     """Smooth made-up spectra: throughput does not ask what is in them."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+    from array_batches import ArrayBatches
+
     rng = np.random.default_rng(0)
     low, high = bounds()
     theta = rng.uniform(low, high, (spectra, 15))

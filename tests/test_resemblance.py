@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from array_batches import ArrayBatches
 from inference_toy import trainer
 from retrieval_toy import MODEL, simulated
 
 from kappaflow.build.tables.networks import with_components
 from kappaflow.errors import UserError
-from kappaflow.inference import ArrayBatches, Checkpoint, Posterior
+from kappaflow.inference import Checkpoint, Posterior
 from kappaflow.inference.resemblance import STATISTICS, Resemblance
 from kappaflow.retrieval.trust import resemblance_check
 from kappaflow.simulation import Shards

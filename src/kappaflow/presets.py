@@ -1,7 +1,5 @@
 """Presets: the sizes of everything, frozen, in one table."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 from kappaflow.errors import UserError

@@ -1,7 +1,5 @@
 """Processes that we start: what each does first."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

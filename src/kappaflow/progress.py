@@ -3,11 +3,9 @@
 Where one is shown already, what begins inside it is a second line below it, for as long as it lasts.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -51,35 +49,6 @@ def listened_to(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def _heard(bar: Callable[..., AbstractContextManager[Callable[..., None]]]) -> Callable[..., AbstractContextManager]:
-    """Let listeners hear of every bar."""
-
-    @contextmanager
-    def heard(what: str, total: int, *, unit: str = "it", done: int = 0) -> Iterator[Callable[..., None]]:
-        step = Step(what, done, total)
-
-        def tell() -> None:
-            for listener in _listeners:
-                listener(_under_way)
-
-        with bar(what, total, unit=unit, done=done) as advance:
-
-            def both(steps: int = 1, note: str = "") -> None:
-                advance(steps, note)
-                step.done, step.note = step.done + steps, note
-                tell()
-
-            _under_way.append(step)
-            tell()
-            try:
-                yield both
-            finally:
-                _under_way.remove(step)
-
-    heard.__doc__ = bar.__doc__
-    return heard
-
-
 class _Rate(ProgressColumn):
     """Steps per second, in the unit of the task."""
 
@@ -99,18 +68,44 @@ def no_bars() -> None:
     _silent.append(True)
 
 
-@_heard
 @contextmanager
 def progress(what: str, total: int, *, unit: str = "it", done: int = 0) -> Iterator[Callable[..., None]]:
-    """Show a bar while the body runs; the yielded `advance(steps=1, note="")` moves it.
+    """Show a bar while the body runs; the yielded `advance(steps=1, note="")` moves it, and listeners hear of it.
 
     More steps than `total` make it longer.
     """
+    step = Step(what, done, total)
+
+    def tell() -> None:
+        for listener in _listeners:
+            listener(_under_way)
+
+    with _line(what, total, unit, done) as (bar, task):
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            row = next(t for t in bar.tasks if t.id == task)
+            if row.total is not None and row.completed + steps > row.total:
+                bar.update(task, total=row.completed + steps)
+            bar.update(task, advance=steps, note=note)
+            step.done, step.note = step.done + steps, note
+            tell()
+
+        _under_way.append(step)
+        tell()
+        try:
+            yield advance
+        finally:
+            _under_way.remove(step)
+
+
+@contextmanager
+def _line(what: str, total: int, unit: str, done: int) -> Iterator[tuple[Progress, TaskID]]:
+    """Yield the bars on the screen and a line of them: the first, or one that is there as long as the body runs."""
     if _shown:
         bar = _shown[-1]
         task = bar.add_task(what, total=total, completed=done, unit=unit, note="")
         try:
-            yield _mover(bar, task)
+            yield bar, task
         finally:
             bar.remove_task(task)
         return
@@ -124,19 +119,8 @@ def progress(what: str, total: int, *, unit: str = "it", done: int = 0) -> Itera
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console, disable=bool(_silent) or not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total, completed=done, unit=unit, note="")
         _shown.append(bar)
         try:
-            yield _mover(bar, task)
+            yield bar, bar.add_task(what, total=total, completed=done, unit=unit, note="")
         finally:
             _shown.remove(bar)
-
-
-def _mover(bar: Progress, task: TaskID) -> Callable[..., None]:
-    def advance(steps: int = 1, note: str = "") -> None:
-        row = next(t for t in bar.tasks if t.id == task)
-        if row.total is not None and row.completed + steps > row.total:
-            bar.update(task, total=row.completed + steps)
-        bar.update(task, advance=steps, note=note)
-
-    return advance

@@ -1,13 +1,12 @@
 """Files written whole or not at all, and digests that name what they hold."""
 
-from __future__ import annotations
-
+import csv
 import glob
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ __all__ = [
     "digest_arrays",
     "file_digest",
     "folder_written_whole",
+    "write_json",
+    "write_rows",
     "written_whole",
 ]
 
@@ -50,6 +51,21 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: str | os.PathLike[str], content: Any, *, allow_nan: bool = True) -> None:
+    """Write `content` as JSON, whole or not at all."""
+    with written_whole(path) as part:
+        part.write_text(json.dumps(content, indent=1, allow_nan=allow_nan) + "\n", encoding="utf-8")
+
+
+def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write `rows` as CSV under the union of their keys, whole or not at all."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 @contextmanager

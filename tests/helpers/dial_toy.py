@@ -5,8 +5,8 @@ covariance is (M (I + amplitude^2 d d')^-1 M')^-1, cut by the box.
 """
 
 import numpy as np
+from array_batches import ArrayBatches
 
-from kappaflow.inference import ArrayBatches
 from kappaflow.randomness import generator
 from kappaflow.spectra import Box, Card, Spectra
 

@@ -7,8 +7,9 @@ import sys
 
 import numpy as np
 import torch
+from array_batches import ArrayBatches
 
-from kappaflow.inference import ArrayBatches, Recipe, Trainer, plan_run, recipe, variant
+from kappaflow.inference import Recipe, Trainer, plan_run, recipe, variant
 from kappaflow.inference.recipes import NetworkSize
 from kappaflow.spectra import Box
 

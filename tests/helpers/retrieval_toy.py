@@ -2,9 +2,10 @@
 
 import numpy as np
 import torch
+from array_batches import ArrayBatches
 from inference_toy import small, trainer
 
-from kappaflow.inference import ArrayBatches, Posterior
+from kappaflow.inference import Posterior
 from kappaflow.instrument import PIXEL
 from kappaflow.observe import Spectrum
 from kappaflow.parameters import PARAMETERS, bounds

@@ -3,8 +3,6 @@
 Unfinished work is named by it, so that a build resumed after a change of any of them starts anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from importlib import metadata, resources

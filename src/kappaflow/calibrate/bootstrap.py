@@ -4,8 +4,6 @@ Objects are resampled, never parameters or draws: the parameters of one object a
 treats them as independent is too short.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from kappaflow.randomness import generator

@@ -11,8 +11,6 @@ Säilynoja, T., Bürkner, P.-C. & Vehtari, A. 2022, Graphical test for discrete 
 goodness-of-fit evaluation and multiple sample comparison, Statistics and Computing 32, 32
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

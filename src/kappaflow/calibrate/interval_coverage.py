@@ -1,7 +1,5 @@
 """Coverage of central intervals by rank, with Wilson intervals, beside the widths that buy it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,9 +16,9 @@ from kappaflow.calibrate.bootstrap import (
     undefined_for_one,
 )
 from kappaflow.calibrate.draws import LEVELS, check_draws, check_levels
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary, summarize
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = [
     "CoverageReport",

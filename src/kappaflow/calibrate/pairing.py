@@ -1,7 +1,5 @@
 """Two methods on the same objects: paired bootstrap of the differences in coverage, width and interval score."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,10 +10,10 @@ from kappaflow.calibrate.bootstrap import (
     percentile_interval,
     undefined_for_one,
 )
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.scores import interval_score
 from kappaflow.calibrate.summary import Summary
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["check_paired", "paired"]
 

@@ -1,7 +1,5 @@
 """Probability integral transforms (simulation-based calibration): histograms, chi2, Kolmogorov-Smirnov, means."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,8 +7,8 @@ import numpy as np
 from scipy.stats import chi2, kstest, kstwo
 
 from kappaflow.calibrate.ecdf_band import ecdf, simultaneous_band
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
+from kappaflow.plain_data import plain
 from kappaflow.randomness import generator
 
 __all__ = ["PitReport", "pit_report", "randomized_pit"]

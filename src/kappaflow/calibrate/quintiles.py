@@ -1,7 +1,5 @@
 """Coverage and width in quantile bins of any quantity: where a posterior holds and where it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kappaflow.calibrate.interval_coverage import level_index, wilson
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["breakdown", "check_covariates", "quantile_bins"]
 

@@ -15,8 +15,6 @@ References
 Lemos, Coogan, Hezaveh & Perreault-Levasseur 2023, "Sampling-based accuracy testing of posterior estimators".
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,8 +23,8 @@ import numpy as np
 
 from kappaflow.calibrate.bootstrap import bootstrap_mean, percentile_interval, resamples, undefined_for_one
 from kappaflow.calibrate.draws import Draws
-from kappaflow.calibrate.plain import plain
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 from kappaflow.randomness import generator
 
 __all__ = ["TarpReport", "tarp", "tarp_ranks"]

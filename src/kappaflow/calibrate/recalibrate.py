@@ -4,8 +4,6 @@ They repair coverage on average over objects like those they were fitted on. Nei
 differs from object to object, and neither adds information.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

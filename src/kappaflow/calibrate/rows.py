@@ -1,16 +1,14 @@
 """Several methods in one table: one column per method, the rows as retrieval papers lay them out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from kappaflow.calibrate.interval_coverage import nearest
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.verdict import Verdict
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["comparison_table", "parameter_rows"]
 

@@ -1,7 +1,5 @@
 """Proper scores: interval score, CRPS and negative log likelihood, smaller is better, with bootstrap intervals."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kappaflow.calibrate.bootstrap import bootstrap_mean, percentile_interval, undefined_for_one
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.summary import Summary
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["ScoreReport", "interval_score", "score_report"]
 

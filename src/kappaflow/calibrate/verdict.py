@@ -1,7 +1,5 @@
 """The verdict: every judge on one set of draws, what each found, and one reading of it all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +18,12 @@ from kappaflow.calibrate.interval_coverage import (
     nearest,
 )
 from kappaflow.calibrate.pit import PitReport, pit_report
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.quintiles import breakdown, check_covariates
 from kappaflow.calibrate.random_points import REFERENCES, TarpReport, tarp
 from kappaflow.calibrate.scores import ScoreReport, score_report
 from kappaflow.calibrate.summary import Summary, summarize
 from kappaflow.errors import UserError
+from kappaflow.plain_data import plain
 
 __all__ = ["STAGES", "JudgeSettings", "Verdict", "judge", "judge_intervals"]
 

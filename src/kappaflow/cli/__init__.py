@@ -1,7 +1,6 @@
 """The command line: one module per command, loaded here, errors turned into one line and exit code 2."""
 
-from __future__ import annotations
-
+import gc
 import importlib
 import os
 import sys
@@ -21,8 +20,9 @@ app = CommandLine(
     pretty_exceptions_enable=False,
 )
 
-# Each module has `register(app)`. They import what is heavy inside their functions, so that --help is quick.
-_COMMANDS: tuple[str, ...] = (
+# NAME_command has NAME, a command (its help is HELP, or its docstring) or a group of them; what is heavy is imported
+# inside the functions, so that --help is quick.
+_COMMANDS = (
     "demo",
     "retrieve",
     "fit",
@@ -56,15 +56,19 @@ def _whole(
 
 
 for _name in _COMMANDS:
-    importlib.import_module(f"kappaflow.cli.{_name}_command").register(app)
+    _module = importlib.import_module(f"kappaflow.cli.{_name}_command")
+    if isinstance(_entry := getattr(_module, _name), typer.Typer):
+        app.add_typer(_entry, name=_name)
+    else:
+        app.command(_name, help=getattr(_module, "HELP", None))(_entry)
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    # Imports and figures make millions of small objects that stay: walking them again and again takes over a second.
+    gc.set_threshold(100_000)
     compiled = compiled_folder()
-    if (
-        compiled is not None
-    ):  # JAX reads it when it is imported, here and in the processes we start; in a library, never
+    if compiled is not None:  # JAX reads it when imported, here and in the processes we start; in a library, never
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
     try:
         app(prog_name="kappaflow")  # its name in help and completion, also where it runs as `python -m kappaflow`

@@ -1,7 +1,5 @@
 """`kappaflow cache`: the prepared tables that are kept on disk."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Annotated
@@ -10,17 +8,12 @@ import typer
 
 from kappaflow.cli.command_line import CommandLine
 
-__all__ = ["register"]
+__all__ = ["cache"]
 
 cache = CommandLine(
     no_args_is_help=True,
     help="Prepared tables, kept so that the forward model loads in a second: see them, remove them.",
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add `cache` to `app`."""
-    app.add_typer(cache, name="cache")
 
 
 @cache.command()

@@ -1,7 +1,5 @@
 """`kappaflow calibrate`: draws of any posterior, or networks on held-out shards, become a verdict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +9,7 @@ import typer
 from kappaflow.errors import UserError
 from kappaflow.parameters import DRAWS
 
-__all__ = ["register"]
+__all__ = ["calibrate"]
 
 HELP = """Judge whether a posterior is calibrated: coverage, PIT, TARP, scores, breakdowns, comparisons.
 
@@ -98,8 +96,3 @@ def _levels(text: str) -> tuple[float, ...]:
         return tuple(float(word) for word in text.split(","))
     except ValueError:
         raise UserError(f"--levels {text}: expected probabilities separated by commas, such as 0.5,0.9") from None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("calibrate", help=HELP)(calibrate)

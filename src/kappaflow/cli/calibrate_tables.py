@@ -1,7 +1,5 @@
 """The tables that `kappaflow calibrate` prints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich import box

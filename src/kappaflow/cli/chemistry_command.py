@@ -1,7 +1,5 @@
 """`kappaflow chemistry`: build the equilibrium table, and say what is in one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,14 +8,9 @@ import typer
 
 from kappaflow.cli.command_line import CommandLine
 
-__all__ = ["register"]
+__all__ = ["chemistry"]
 
 chemistry = CommandLine(no_args_is_help=True, help="Equilibrium chemistry: the packaged table and how it is made.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add `chemistry` to `app`."""
-    app.add_typer(chemistry, name="chemistry")
 
 
 def _summary(path: Path | None) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """What every command shares: options given once, a place that can be written, extras that are there, Ctrl-C."""
 
-from __future__ import annotations
-
 import errno
 import importlib.util
 import sys

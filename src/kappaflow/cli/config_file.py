@@ -1,7 +1,5 @@
 """`--config FILE`: options from a JSON file, also the config.json of `kappaflow simulate`; the command line wins."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

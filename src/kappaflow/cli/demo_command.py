@@ -13,16 +13,11 @@ from kappaflow.errors import UserError
 if TYPE_CHECKING:
     from kappaflow.report.page import Section
 
-__all__ = ["register"]
+__all__ = ["demo"]
 
 SEED = 1_130  # of the spectra, that no packaged network was trained on
 KINDS = ("control", "marginalized")
 SPECTRA = "spectra"  # the folder of the simulated set, kept so that a second run is quick
-
-
-def register(app: typer.Typer) -> None:
-    """Add `demo` to `app`."""
-    app.command()(demo)
 
 
 def demo(
@@ -38,11 +33,11 @@ def demo(
 
     Example: kappaflow demo --out kappaflow-demo
     """
-    from kappaflow.cli.retrieve_command import say_outcomes
+    from kappaflow.cli.retrieve_command import say_outcome
     from kappaflow.evaluate.scoring import score_fresh
     from kappaflow.observe.example import example_path
     from kappaflow.observe.targets import Target
-    from kappaflow.retrieval.catalogue import retrieve_files
+    from kappaflow.retrieval.parallel import CatalogueRun, retrieve_many
     from kappaflow.retrieval.result import Failed, RetrievalSettings
     from kappaflow.retrieval.retriever import Retriever
 
@@ -55,13 +50,14 @@ def demo(
     _say(as_json, "2. A real spectrum: Wolf 1130C, JWST/NIRSpec G395H (Burgasser et al. 2025)")
     with example_path() as path:
         target = Target("wolf1130c", (path,))
-        (found,), report = retrieve_files(retriever, [target], out, first=[_section(rows, n)])
+        (found,), report = retrieve_many(lambda: retriever, [target], out, CatalogueRun(first=[_section(rows, n)]), {})
     if isinstance(found, Failed):
         raise UserError(f"demo: {found.error}")
     if as_json:
         print(json.dumps({"coverage": rows, "wolf1130c": found.row(), "report": str(report)}))
     else:
-        say_outcomes([found], report)
+        say_outcome(found)
+        print(report)
 
 
 def _say(quiet: bool, text: str) -> None:

@@ -1,7 +1,5 @@
 """`kappaflow fit`: telescope files become best fits."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -12,7 +10,7 @@ import typer
 from kappaflow.cli.command_line import AsOne, FluxUnit, WavelengthUnit
 from kappaflow.errors import UserError
 
-__all__ = ["parsed_lists", "register"]
+__all__ = ["parsed_lists", "fit"]
 
 HELP = """From telescope files to the spectra that fit them best.
 
@@ -98,8 +96,3 @@ def fit(
     print(json.dumps(found) if as_json else "\n".join([*map(_line, found), str(out)]))
     if failed:
         raise typer.Exit(2)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("fit", help=HELP)(fit)

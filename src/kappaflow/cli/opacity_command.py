@@ -17,16 +17,11 @@ if TYPE_CHECKING:
 
     from kappaflow.tables.opacity import OpacityTable
 
-__all__ = ["register"]
+__all__ = ["opacity"]
 
 opacity = CommandLine(
     no_args_is_help=True, help="Molecular opacities: the packaged lists, others, and how they differ."
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add `opacity` to `app`."""
-    app.add_typer(opacity, name="opacity")
 
 
 def _summary(table: OpacityTable, file: str) -> dict[str, Any]:

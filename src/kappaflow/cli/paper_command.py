@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kappaflow.experiments.item import Item
 
-__all__ = ["register"]
+__all__ = ["paper"]
 
 HELP = """Re-run the paper: simulate, train, judge, and put ours beside the paper's.
 
@@ -119,8 +119,3 @@ def _print_items(items: Sequence[Item], out: Path, result: dict[str, Any]) -> No
         console.print(f"  {content['command']}", style="dim", markup=False, soft_wrap=True)
     made = ", ".join(f"{count} {kind}" for kind, count in result["made"].items() if count)
     print(f"{result['page']}: all items ({made or 'nothing'} made now)")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("paper", help=HELP)(paper)

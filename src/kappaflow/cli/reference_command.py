@@ -1,7 +1,5 @@
 """`kappaflow reference`: NUTS on the likelihood, the slow truth."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ import typer
 from kappaflow.cli.command_line import FluxUnit, WavelengthUnit
 from kappaflow.errors import UserError
 
-__all__ = ["register"]
+__all__ = ["reference"]
 
 HELP = """The slow truth: NUTS (numpyro) on the likelihood that fit and refinement use. Needs the extra `reference`.
 
@@ -111,8 +109,3 @@ def reference(
     print(json.dumps(found) if as_json else "\n".join([*map(_line, found), str(out)]))
     if failed:
         raise typer.Exit(2)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("reference", help=HELP)(reference)

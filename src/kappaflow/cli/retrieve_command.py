@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kappaflow.retrieval.parallel import Finished
     from kappaflow.retrieval.result import Failed, Retrieval
 
-__all__ = ["register", "say_outcomes"]
+__all__ = ["retrieve", "say_outcome"]
 
 HELP = """From telescope files to posteriors that say how far to trust them.
 
@@ -60,14 +59,6 @@ def say_outcome(outcome: Retrieval | Failed | Finished) -> None:
     kept = ", kept" if getattr(outcome, "kept", False) else ""
     print(f"{row['name']}: C/O {span}, {whose}, SNR {row['snr']:.0f}, trust: {row['verdict']}{kept}", flush=True)
     _say_beside(row)
-
-
-def say_outcomes(outcomes: Sequence[Retrieval | Failed], report: Path | None) -> None:
-    """Print a line per object, mistakes on stderr, and where the report is, if there is one."""
-    for outcome in outcomes:
-        say_outcome(outcome)
-    if report is not None:
-        print(report)
 
 
 def _say_beside(row: dict[str, Any]) -> None:
@@ -169,8 +160,3 @@ def retrieve(
         print(report)
     if any(isinstance(outcome, Failed) for outcome in outcomes):
         raise typer.Exit(2)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("retrieve", help=HELP)(retrieve)

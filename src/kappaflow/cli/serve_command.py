@@ -1,7 +1,5 @@
 """`kappaflow serve`: retrievals on a local web page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +7,7 @@ import typer
 
 from kappaflow.cli.command_line import need_extra
 
-__all__ = ["register"]
+__all__ = ["serve"]
 
 HELP = """The same retrievals on a local web page: drop files, see what was read, run, read the report.
 
@@ -70,8 +68,3 @@ def serve(
     from kappaflow.serve.serving import serve as run
 
     run(out, settings, ready)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("serve", help=HELP)(serve)

@@ -1,7 +1,5 @@
 """`kappaflow simulate`: a directory of shards from one command."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path
@@ -13,9 +11,9 @@ from kappaflow.cli.command_line import need_extra
 from kappaflow.cli.config_file import ConfigFile, stated_sigma
 from kappaflow.errors import UserError
 
-__all__ = ["register"]
+__all__ = ["simulate"]
 
-EXAMPLE = """Simulate noise-free spectra with randomized opacities into a directory of shards.
+HELP = """Simulate noise-free spectra with randomized opacities into a directory of shards.
 
 A shard is 128 spectra, named by (config, seed, index): a directory holds the same bytes wherever it was made, and a
 run that was killed is continued with --resume. Noise, masks and gain are drawn when the spectra are read.
@@ -180,8 +178,3 @@ def simulate(
     if masks is not None:
         result["masks"] = _keep_masks(masks, out)
     return _report(result, as_json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(name="simulate", help=EXAMPLE)(simulate)

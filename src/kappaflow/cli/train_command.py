@@ -15,7 +15,7 @@ from kappaflow.errors import UserError
 if TYPE_CHECKING:
     from kappaflow.inference import Trainer
 
-__all__ = ["register"]
+__all__ = ["train"]
 
 HELP = """Train a network on a directory of shards.
 
@@ -99,8 +99,3 @@ def train(
             f"{result['network']}: validation loss {result['validation']:.3f} nats (epoch {result['epoch']} of "
             f"{result['epochs']}), {result['spectra']:,} spectra in {result['seconds']:.0f} s; {result['ended']}"
         )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("train", help=HELP)(train)

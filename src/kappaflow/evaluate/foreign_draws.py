@@ -3,8 +3,6 @@
 A reader returns the entries of `draws_file`'s table. Nothing is ever unpickled.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,9 +1,5 @@
 """Methods -> verdict: what `kappaflow calibrate` finds and writes."""
 
-from __future__ import annotations
-
-import csv
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,15 +20,15 @@ from kappaflow.calibrate import (
     split_half,
     summarize,
 )
-from kappaflow.calibrate.plain import plain
 from kappaflow.calibrate.verdict import STAGES
 from kappaflow.errors import UserError
 from kappaflow.evaluate.draws_file import DrawsFile, Method
 from kappaflow.evaluate.network_draws import HeldOut
 from kappaflow.evaluate.scoring import focus
 from kappaflow.parameters import NAMED
+from kappaflow.plain_data import plain
 from kappaflow.progress import progress
-from kappaflow.storage import written_whole
+from kappaflow.storage import write_json, write_rows
 
 __all__ = ["judge_sources"]
 
@@ -145,14 +141,10 @@ def _write(out: Path, content: dict[str, Any], verdicts: dict[str, Verdict]) -> 
 
     (out / "verdict.json").unlink(missing_ok=True)  # never the old verdict beside new figures
     rows = [row for name, verdict in verdicts.items() for row in parameter_rows(name, verdict)]
-    for name, table in (("parameters.csv", rows), ("methods.csv", content["comparison"]["rows"])):
-        with written_whole(out / name) as part, part.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, fieldnames=list(table[0]))
-            writer.writeheader()
-            writer.writerows(table)
+    write_rows(out / "parameters.csv", rows)
+    write_rows(out / "methods.csv", content["comparison"]["rows"])
     write_verdict_page(content, _write_figures(out, content), out / "verdict.html")
-    with written_whole(out / "verdict.json") as part:
-        part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(out / "verdict.json", content, allow_nan=False)
 
 
 def _write_figures(out: Path, content: dict[str, Any]) -> dict[str, Path]:

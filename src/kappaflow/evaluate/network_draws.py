@@ -1,8 +1,6 @@
 """Networks on held-out spectra: the draws to judge."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +13,9 @@ from kappaflow.inference import Posterior
 from kappaflow.parameters import DRAWS
 from kappaflow.progress import progress
 from kappaflow.simulation import Shards
-from kappaflow.spectra import same_pixels
+from kappaflow.spectra import Spectra, same_pixels
 
-__all__ = ["HeldOut"]
+__all__ = ["HeldOut", "draw_all", "refuse_foreign"]
 
 CHUNK = 128  # spectra drawn together
 
@@ -43,16 +41,8 @@ class HeldOut:
         posterior, shards = Posterior.load(*self.models), Shards(self.data, masks=self.masks)
         refuse_foreign(posterior, shards)
         seen = shards.evaluation(self.n, seed)
-        draws = np.empty((len(seen), self.draws, len(posterior.box)), dtype=np.float32)
-        log_prob = np.empty(len(seen))
         with progress("drawing", len(seen), unit="spectra") as advance:
-            for start in range(0, len(seen), CHUNK):
-                rows = slice(start, start + CHUNK)
-                some = seen[rows]
-                # The address of a draw is (seed, member, row of the batch): another seed for every batch.
-                draws[rows] = posterior.sample_spectra(some, n=self.draws, seed=seed + start)
-                log_prob[rows] = posterior.log_prob_spectra(some.truth, some)
-                advance(len(some))
+            draws, log_prob = draw_all(posterior, seen, self.draws, seed, advance)
         box = posterior.box
         method = Method(
             self.name,
@@ -64,6 +54,22 @@ class HeldOut:
         if self.keep is not None:
             write_method(self.keep, method)
         return method
+
+
+def draw_all(
+    posterior: Posterior, seen: Spectra, n: int, seed: int, advance: Callable[[int], None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `n` draws of every spectrum, (b, n, D), and the log density of the truths, (b,)."""
+    draws = np.empty((len(seen), n, len(posterior.box)), dtype=np.float32)
+    log_prob = np.empty(len(seen))
+    for start in range(0, len(seen), CHUNK):
+        rows = slice(start, start + CHUNK)
+        some = seen[rows]
+        # The address of a draw is (seed, member, row of the batch): another seed for every batch.
+        draws[rows] = posterior.sample_spectra(some, n=n, seed=seed + start)
+        log_prob[rows] = posterior.log_prob_spectra(some.truth, some)
+        advance(len(some))
+    return draws, log_prob
 
 
 def refuse_foreign(posterior: Posterior, shards: Shards) -> None:

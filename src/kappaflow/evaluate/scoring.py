@@ -1,7 +1,5 @@
 """One row of a table: a posterior on held-out spectra, in the words of the calibration suite."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

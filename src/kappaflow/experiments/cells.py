@@ -1,7 +1,5 @@
 """Tables of numbers with their error and the paper's value beside them: plain data, Markdown, terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,14 +1,12 @@
 """How each step is made: by the functions of `kappaflow simulate`, `train` and `calibrate`; resumed, never redone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from kappaflow.evaluate.network_draws import CHUNK, refuse_foreign
+from kappaflow.evaluate.network_draws import draw_all, refuse_foreign
 from kappaflow.experiments.steps import DataSet, Drawn, Step, TrainedNetwork
 from kappaflow.experiments.store import StepStore
 from kappaflow.experiments.treatments import shown
@@ -73,16 +71,15 @@ def _draw(step: Drawn, store: StepStore, report: Report) -> None:
     posterior, shards = Posterior.load(store.path(step.network)), Shards(store.path(step.data))
     refuse_foreign(posterior, shards)
     seen = shown(shards, step.path, step.masks, step.files)
-    draws = np.empty((len(seen), step.draws, len(posterior.box)), dtype=np.float32)
-    log_prob = np.empty(len(seen))
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        report(done / len(seen))
+
     # Its own base noise for every network, or pooled members would not be independent; the same for every treatment.
-    seed = int(step.network.key[:8], 16)
-    for first in range(0, len(seen), CHUNK):
-        rows = slice(first, first + CHUNK)
-        some = seen[rows]
-        draws[rows] = posterior.sample_spectra(some, n=step.draws, seed=seed + first)
-        log_prob[rows] = posterior.log_prob_spectra(some.truth, some)
-        report(min(1.0, (first + CHUNK) / len(seen)))
+    draws, log_prob = draw_all(posterior, seen, step.draws, int(step.network.key[:8], 16), advance)
     told = {"draws": draws, "truth": np.asarray(seen.truth, dtype=float), "log_prob": log_prob}
     told |= {"snr": np.asarray(seen.snr, dtype=float), "good": seen.mask.mean(axis=1)}
     store.write_draws(step, posterior.box, told, time.monotonic() - start)

@@ -1,7 +1,5 @@
 """What the items measure of draws: coverage with its binomial error, width, scores; in the cells of their tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

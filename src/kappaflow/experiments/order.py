@@ -1,7 +1,5 @@
 """The order of steps: what is missing, what it needs first, and who makes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from kappaflow.experiments.making import make_step

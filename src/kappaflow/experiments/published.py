@@ -4,8 +4,6 @@ Heraty (2026), "Amortized Opacity Marginalization Improves C/O Interval Calibrat
 A row is the words of one line in the order of the columns; "-" where the paper gives no number.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 __all__ = ["PUBLISHED", "Statement", "amplitudes", "published"]

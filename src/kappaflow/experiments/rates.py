@@ -1,7 +1,5 @@
 """How long a step takes on this machine: a few rates measured in half a minute, and the sizes of the steps."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import tempfile
@@ -22,7 +20,7 @@ from kappaflow.presets import Frozen
 from kappaflow.simulation import Backend, Shards, SpectraConfig, simulate_directory
 from kappaflow.simulation.config import load_model
 from kappaflow.spectra import Card, Spectra
-from kappaflow.storage import digest, written_whole
+from kappaflow.storage import digest, write_json
 
 __all__ = ["NOMINAL", "Rates", "measured_rates", "seconds_of", "stored_rates", "total_seconds"]
 
@@ -107,8 +105,7 @@ def measured_rates(study: Study, folder: Path, workers: Workers) -> Rates:
     }
     trained = {name: float(np.mean([part.trained[name] for part in parts])) for name in recipes}
     rates = Rates(workers=workers.count, trained=trained, **mean)
-    with written_whole(_file(study, folder)) as part:
-        part.write_text(rates.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_json(_file(study, folder), rates.model_dump())
     return rates
 
 

@@ -1,7 +1,5 @@
 """`kappaflow paper`: make what items need, compute and draw them, write the page; or say how long it would take."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -14,7 +12,6 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 import kappaflow
-from kappaflow.calibrate.plain import plain
 from kappaflow.errors import UserError
 from kappaflow.experiments.item import Item, Library
 from kappaflow.experiments.order import make_all, missing
@@ -24,9 +21,10 @@ from kappaflow.experiments.steps import DataSet, Step, code_digest
 from kappaflow.experiments.store import StepStore
 from kappaflow.experiments.study import Study
 from kappaflow.experiments.workers import chosen_workers
+from kappaflow.plain_data import plain
 from kappaflow.progress import progress
 from kappaflow.simulation.run import processors
-from kappaflow.storage import digest, file_digest, written_whole
+from kappaflow.storage import digest, file_digest, write_json, written_whole
 
 __all__ = ["Destination", "plan_steps", "reproduce"]
 
@@ -182,7 +180,7 @@ def _write_item(content: dict[str, Any], item: Item, place: Destination) -> None
 
     save_figure(item.figure(content["drawn"]), place.out / item.name)
     _write_text(place.out / f"{item.name}.md", item_page(content))
-    _write_text(place.out / f"{item.name}.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_json(place.out / f"{item.name}.json", content, allow_nan=False)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -224,7 +222,7 @@ def _write_timing(items: Sequence[Item], study: Study, place: Destination, took:
         "items": judging,
         "steps": [one for one in told.values()],
     }
-    _write_text(path, json.dumps(content, indent=1) + "\n")
+    write_json(path, content)
 
 
 def _closure(step: Step, found: dict[str, Step]) -> None:

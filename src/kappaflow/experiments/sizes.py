@@ -1,7 +1,5 @@
 """How large the study is at each preset: one row each, as data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kappaflow.errors import UserError

@@ -8,8 +8,6 @@ The JSON beside a step is written last, whole: where it is, the step was finishe
 the prior box: 1.5e-5 of a prior's width is far below the noise of a few hundred draws, and half the disk.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from kappaflow.experiments.steps import DataSet, Drawn, Step, TrainedNetwork
 from kappaflow.inference.checkpoint import FILE, Checkpoint
 from kappaflow.simulation.directory import check_directory
 from kappaflow.spectra import Box
-from kappaflow.storage import digest_arrays, written_whole
+from kappaflow.storage import digest_arrays, write_json, written_whole
 
 __all__ = ["StepStore", "Told"]
 
@@ -65,8 +63,7 @@ class StepStore:
     def mark(self, step: Step, seconds: float, **more: Any) -> None:
         """Say that a step is finished, and how long it took."""
         content = {"name": step.name, "kind": step.kind, "key": step.key, "seconds": round(seconds, 2), **more}
-        with written_whole(self.marker(step)) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_json(self.marker(step), content)
 
     def has(self, step: Step) -> bool:
         """Whether a step is finished and every byte of it is what was written."""

@@ -4,8 +4,6 @@ All training sets share a seed, and so their parameters; all test sets share ano
 of the same objects; the calibration half has a third.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -1,6 +1,6 @@
 """Shards -> networks -> posteriors: recipes, training, exact fast sampling, ensembles (torch, never JAX)."""
 
-from kappaflow.inference.batches import ArrayBatches, Batches
+from kappaflow.inference.batches import Batches
 from kappaflow.inference.checkpoint import Checkpoint
 from kappaflow.inference.devices import place
 from kappaflow.inference.incremental import IncrementalSampler
@@ -12,7 +12,6 @@ from kappaflow.inference.training import Diverged, Trainer, plan_run
 __all__ = [
     "RECIPES",
     "VARIANTS",
-    "ArrayBatches",
     "Batches",
     "Checkpoint",
     "Diverged",

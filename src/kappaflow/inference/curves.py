@@ -1,7 +1,5 @@
 """The record of a training run: JSON lines, a figure, and TensorBoard's files where asked for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

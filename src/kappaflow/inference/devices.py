@@ -1,7 +1,5 @@
 """Where training runs: plain torch on this machine's CPU, or Lightning Fabric on GPUs."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import torch

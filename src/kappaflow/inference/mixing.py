@@ -1,7 +1,5 @@
 """Which networks can be pooled: those of the same parameters, pixels, opacities, dial and data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kappaflow.errors import UserError

@@ -3,8 +3,6 @@
 `paper` is the appendix of the paper; `kappaflow` is ours. An ablation is another row (`variant`), not a flag.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

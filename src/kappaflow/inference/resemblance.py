@@ -21,7 +21,7 @@ from kappaflow.spectra import Spectra
 __all__ = ["STATISTICS", "Resemblance"]
 
 COMPONENTS = 100
-WINDOW = 32  # pixels
+RUN = 32  # pixels
 STEPS = 6  # of the fit; the manifold is nearly straight
 SCATTERS = np.geomspace(1e-3, 2.0, 48)  # values of g
 # What is measured, and what a large value means.
@@ -65,10 +65,10 @@ class Resemblance:
         good = np.flatnonzero(np.asarray(mask, bool))
         left, scatter, model = self._fitted(np.asarray(flux, float)[good], np.asarray(error, float)[good], good)
         sums = np.concatenate([[0.0], np.cumsum(left)])
-        width = min(WINDOW, len(left))
+        width = min(RUN, len(left))
         wave = np.abs(sums[width:] - sums[:-width]).max() / np.sqrt(width)
         next_to = np.flatnonzero(np.diff(good) == 1)
-        if len(next_to) < WINDOW:  # too few neighbours to tell anything
+        if len(next_to) < RUN:  # too few neighbours to tell anything
             return np.array([wave, 0.0, scatter, 0.0])
         blur = float(np.mean(left[next_to] * left[next_to + 1]))
         jumps = np.minimum((left[next_to + 1] - left[next_to]) ** 2 / 2, 25.0)  # one bad pixel is not a noise level

@@ -1,7 +1,5 @@
 """Which column is which: a table of named columns with units becomes one segment of a spectrum."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

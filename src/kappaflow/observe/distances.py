@@ -1,7 +1,5 @@
 """A distance with its error, checked once for the command line, the table of targets and Python."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

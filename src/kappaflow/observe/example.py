@@ -1,7 +1,5 @@
 """The packaged real spectrum; `kappaflow.build.tables.example_table` made it from the public table."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Segments of one object (detectors, dithers, integrations) become one, weighted by inverse variance."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

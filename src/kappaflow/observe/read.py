@@ -1,7 +1,5 @@
 """`read_spectrum`: any number of files of one object become one spectrum."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

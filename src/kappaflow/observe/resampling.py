@@ -4,14 +4,13 @@ The flux density is per frequency, so overlaps are measured in frequency: the en
 the covered part of a pixel is kept exactly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kappaflow.constants import REFERENCE_PC
 from kappaflow.errors import UserError
 from kappaflow.instrument import WINDOW
+from kappaflow.observe.distances import as_distance
 from kappaflow.observe.resolution import of_this_pitch
 from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, pixel_edges
 from kappaflow.observe.wrong_flux import mask_calibration_end, mask_clipped
@@ -137,8 +136,7 @@ def on_pixels(native: Spectrum, pixels: np.ndarray, distance: float | None = Non
         return spectrum
     if distance is None:
         return spectrum.noted(scale_known=False)
-    if not 0.1 <= distance <= 1e5:
-        raise UserError(f"--distance: {distance:g} pc; expected between 0.1 and 100,000")
+    as_distance(distance)  # refuses what is none
     factor = (distance / REFERENCE_PC) ** 2
     meta = {**spectrum.meta, "scale_known": True, "distance_pc": distance}
     return Spectrum(spectrum.wavelength, spectrum.flux * factor, spectrum.error * factor, spectrum.mask, meta)

@@ -4,8 +4,6 @@ The networks and the model know one line-spread function; a spectrum of another 
 atmosphere, without any other sign.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Damaged counts make general readers loop for hours or ask for terabytes; here each header is walked once.
 """
 
-from __future__ import annotations
-
 import re
 
 from kappaflow.errors import UserError

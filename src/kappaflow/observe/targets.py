@@ -1,7 +1,5 @@
 """What is to be retrieved: objects named by their files, or a table with a row for each."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

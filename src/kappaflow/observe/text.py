@@ -1,7 +1,5 @@
 """Plain columns, CSV and ECSV: text in, named columns out. Nothing is evaluated, and every row is accounted for."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

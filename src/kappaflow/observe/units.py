@@ -1,7 +1,5 @@
 """Units as people write them, and the one place where flux becomes mJy and wavelength becomes vacuum micron."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from typing import Any

@@ -3,8 +3,6 @@
 Only FITS tables are looked at: the ASDF extension that the pipeline appends is never opened.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import warnings

@@ -3,8 +3,6 @@
 Figures are Matplotlib `Figure` objects made without pyplot, so that no display and no global state is needed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

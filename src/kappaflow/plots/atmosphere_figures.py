@@ -1,7 +1,5 @@
 """Figures of an atmosphere: temperature, gases and cloud against pressure; where the light comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

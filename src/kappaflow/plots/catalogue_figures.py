@@ -3,8 +3,6 @@
 Few names stand beside their points, many above the axes, each with a line to its object.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

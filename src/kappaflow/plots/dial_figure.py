@@ -1,7 +1,5 @@
 """C/O against the dial: the size of line-list errors that the network is told."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure
 

@@ -3,8 +3,6 @@
 A series is plain data: {"name", "values", "errors", "paper"}, one entry per label or per x, None where there is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

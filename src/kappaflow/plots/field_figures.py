@@ -1,7 +1,5 @@
 """The opacity field that a spectrum asks for, against what was thought of it before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,9 +1,5 @@
 """Figures of a best fit: the spectrum, what is left of it, and what the opacities had to do for it."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +9,7 @@ from kappaflow.parameters import SPECIES, TRACES
 from kappaflow.plots import INK, PALETTE, QUIET, style
 from kappaflow.plots.object_figures import pieces, shown_limits
 
-__all__ = ["best_fit", "fits_gallery"]
+__all__ = ["best_fit"]
 
 FIT, SMOOTH = PALETTE[1], PALETTE[0]
 
@@ -55,7 +51,7 @@ def best_fit(
     _relative(panels[1], wavelength, data, (fit, smooth))
     panels[1].legend(loc="lower left", ncols=3, fontsize=8)
     if field is not None:
-        for name, row, colour in zip((*SPECIES, *TRACES), field, _colours(), strict=False):
+        for name, row, colour in zip((*SPECIES, *TRACES), field, (*PALETTE, INK, QUIET), strict=False):
             for i, part in enumerate(pieces(wavelength)):
                 panels[2].plot(wavelength[part], row[part], color=colour, lw=1.2, label=None if i else name)
         panels[2].axhline(0, color=QUIET, lw=0.8)
@@ -63,35 +59,6 @@ def best_fit(
         panels[2].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     panels[-1].set_xlabel("wavelength (µm)")
     return figure
-
-
-@style()
-def fits_gallery(
-    wavelength: np.ndarray,
-    objects: Mapping[str, tuple[tuple[np.ndarray, np.ndarray, np.ndarray], Mapping[str, np.ndarray]]],
-) -> Figure:
-    """Draw relative residuals of several fits, smoothed: name -> (flux, error, mask) and label -> smooth / fit (p,)."""
-    figure = Figure(figsize=(9, 1.5 * len(objects) + 0.6), layout="constrained")
-    panels = figure.subplots(len(objects), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (name, ((flux, error, mask), lines)) in zip(panels, objects.items(), strict=True):
-        good = np.asarray(mask, bool)
-        band = np.where(good, error / np.where(good, np.maximum(flux, error), 1.0), np.nan) * 100
-        for i, part in enumerate(pieces(wavelength)):
-            axes.fill_between(wavelength[part], -band[part], band[part], color=QUIET, alpha=0.35, lw=0)
-            for colour, (label, ratio) in zip((FIT, SMOOTH), lines.items(), strict=False):
-                axes.plot(wavelength[part], 100 * ratio[part], color=colour, lw=1, label=None if i else label)
-        axes.axhline(0, color=INK, lw=0.6)
-        axes.set_ylim(-25, 25)
-        axes.axvspan(*GAP, color=QUIET, alpha=0.18, lw=0)
-        axes.set_title(name, loc="left", fontsize=9, y=0.8, x=0.01)
-    panels[0].legend(loc="upper right", ncols=2, fontsize=8)
-    panels[-1].set_xlabel("wavelength (µm)")
-    figure.supylabel("(data - fit) / fit, mean of 25 pixels (%)", fontsize=10)
-    return figure
-
-
-def _colours() -> tuple[str, ...]:
-    return (*PALETTE, INK, QUIET)
 
 
 def _spectrum(axes: Axes, wavelength: np.ndarray, data: tuple[np.ndarray, ...], fit: np.ndarray) -> None:

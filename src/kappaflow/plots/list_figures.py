@@ -1,7 +1,5 @@
 """Figures of opacity tables: two lists side by side."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure
 

@@ -3,8 +3,6 @@
 Every function takes plain arrays and returns a Matplotlib figure on a white ground; nothing is saved here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Every function takes the plain data of `verdict.json` and returns a Matplotlib f
 looks the same in all of them (`looks_of`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -42,9 +42,9 @@ class EmulatedDensity:
         spread = self.outer.covariance(z, covariance)[place, place]
         self.soft = SOFT * float(np.sqrt(spread)) if self.outer.bright else 0.0
         white = emulator.warp.white
-        self.precision = emulator.first.dtype.type
-        self.data = self.precision(joint.data.flux * white)
-        self.variance = self.precision((joint.data.error * white) ** 2)
+        self.precision = emulator.first.dtype
+        self.data = (joint.data.flux * white).astype(self.precision)
+        self.variance = ((joint.data.error * white) ** 2).astype(self.precision)
         self.constant = float(np.log(white).sum())
 
     def of(self, z: np.ndarray) -> np.ndarray:
@@ -59,10 +59,10 @@ class EmulatedDensity:
         w, u = v[:, :k], v[:, k : k + outer.structure.size]
         inputs, made, pulled = self.emulator(self._warped(v))
         c = inputs[:, n:]
-        bright, sign = (self.precision(a) for a in outer.brightness(w, self.joint.data.detector))
+        bright, sign = (a.astype(self.precision) for a in outer.brightness(w, self.joint.data.detector))
         f, ln_f_slope = self.joint.coordinates.structures(u)
         level = np.exp(w[:, -2:-1]) if outer.bright else np.ones((len(v), 1))
-        share = self.precision(f[:, None] * level)
+        share = (f[:, None] * level).astype(self.precision)
         mean, noise = bright * made, share * made
         left, variance = self.data - mean, self.variance + noise**2
         pull = left / variance

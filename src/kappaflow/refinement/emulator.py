@@ -60,13 +60,13 @@ class Emulator:
 
     def __init__(self, warp: Warp, flux: np.ndarray, slopes: np.ndarray, lessons: Lessons) -> None:
         self.warp = warp
-        self.first, self.linear = PRECISION(flux * warp.white), PRECISION(slopes * warp.white)
+        self.first, self.linear = (flux * warp.white).astype(PRECISION), (slopes * warp.white).astype(PRECISION)
         inputs = lessons.z[:, warp.outer.inputs]
         theta, _, field = warp.points(inputs)
         shift = inputs - warp.centre
         bent = warp.thin.at(theta, field).flux(field) / warp.unit - 1 - shift @ warp.bends
         rest = lessons.flux * warp.white - flux * warp.white - shift @ (slopes * warp.white)
-        self.weights = PRECISION(_ridge(bent, rest))  # (few, n)
+        self.weights = _ridge(bent, rest).astype(PRECISION)  # (few, n)
 
     def __call__(self, warped: np.ndarray) -> tuple[np.ndarray, np.ndarray, Pull]:
         """Plain inputs (b, inputs) and spectra (b, n) of `warped` inputs.
@@ -81,7 +81,7 @@ class Emulator:
         plain[:, n:] -= moved
         shift = plain - warp.centre
         bent = at.flux(warp.points(plain)[2]) / warp.unit - 1 - shift @ warp.bends
-        value = self.first + PRECISION(shift) @ self.linear + PRECISION(bent) @ self.weights
+        value = self.first + shift.astype(PRECISION) @ self.linear + bent.astype(PRECISION) @ self.weights
 
         def pulled(of_plain: np.ndarray, of_value: np.ndarray) -> np.ndarray:
             of_bent = of_value @ self.weights.T

@@ -76,7 +76,7 @@ class Refined:
 
     @property
     def weights(self) -> np.ndarray:
-        """How likely each combination of line lists is; those not sampled are less likely than e^-10 of the best."""
+        """How likely each combination of line lists is; those not sampled are less likely than e^-7 of the best."""
         return np.exp(self.evidence - np.logaddexp.reduce(self.evidence))
 
     @property

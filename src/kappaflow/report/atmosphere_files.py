@@ -1,7 +1,5 @@
 """What a result says of the atmosphere: atmosphere.ecsv, its two figures, and their part of the report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What concerns all objects of a folder: the wide table (CSV and ECSV), the overview of the report, its two figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Entries come from `references.bib`, by first author and year, as the tables' own
 and has no entry is listed as a comment, so that nothing is dropped in silence.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -1,9 +1,7 @@
 """What a retrieval leaves behind: netCDF, JSON, CSV, figures, and the report on all objects of a folder."""
 
-from __future__ import annotations
-
-import csv
 import gc
+import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,11 +14,20 @@ from kappaflow.report.catalogue_files import INLINED, catalogue_row, overview, w
 from kappaflow.report.citations import software_versions, write_citations
 from kappaflow.report.object_section import failed_section, object_section
 from kappaflow.report.page import Report, Section, write_report
+from kappaflow.report.reference_files import write_groups
 from kappaflow.report.refined_files import write_refined
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval
-from kappaflow.storage import written_whole
+from kappaflow.storage import write_json, write_rows
 
-__all__ = ["object_summary", "read_summaries", "write_collection", "write_object", "write_page"]
+__all__ = ["import_writers", "object_summary", "read_summaries", "write_collection", "write_object", "write_page"]
+
+_WRITERS = ("kappaflow.plots.object_figures", "matplotlib.backends.backend_pdf", "xarray", "astropy.table")
+
+
+def import_writers() -> None:
+    """Import what draws and writes: a second that is free in a thread beside a computation outside Python."""
+    for name in _WRITERS:
+        importlib.import_module(name)
 
 
 def write_object(result: Retrieval, folder: Path) -> dict[str, Any]:
@@ -43,17 +50,14 @@ def _uncollected() -> Iterator[None]:
 
 
 def _write_object(result: Retrieval, folder: Path) -> dict[str, Any]:
-    with written_whole(folder / "posterior.nc") as part:
-        # With xarray: importing arviz takes seconds and leaves a stamp in the user's cache folder.
-        for i, (name, data) in enumerate(result.datasets().items()):
-            data.to_netcdf(part, mode="a" if i else "w", group=name, engine="h5netcdf")
-    _write_rows(folder / "summary.csv", [*result.parameters(), *result.derived_quantities()])
+    write_groups(result.datasets(), folder / "posterior.nc")
+    write_rows(folder / "summary.csv", [*result.parameters(), *result.derived_quantities()])
     figures = [*_write_figures(result, folder), *write_refined(result, folder), *write_atmosphere(result, folder)]
     summary = object_summary(result)
     figures += write_citations(summary, folder)
     files = ["posterior.nc", "report.html", "summary.csv", "summary.json", *(path.name for path in figures)]
     summary["files"] = sorted(files)
-    _write_json(folder / "summary.json", summary)
+    write_json(folder / "summary.json", summary)
     return summary
 
 
@@ -89,8 +93,8 @@ def write_collection(outcomes: Sequence[Any], out: Path, first: Sequence[Section
     for name in dict.fromkeys([*(outcome.name for outcome in outcomes), *there]):
         error = {"error": failures[name].error} if name in failures else {}
         summaries.append({**there[name], **error} if name in there else failures[name].summary())
-    _write_json(out / "summary.json", summaries)
-    _write_rows(out / "summary.csv", [catalogue_row(summary) for summary in summaries])
+    write_json(out / "summary.json", summaries)
+    write_rows(out / "summary.csv", [catalogue_row(summary) for summary in summaries])
     write_ecsv(summaries, out / "summary.ecsv")
     objects = [(summary, out / summary["name"]) for summary in summaries]
     if len(summaries) > 1:
@@ -124,20 +128,6 @@ def write_page(
     return write_report(
         Report(f"C/O of {title}", "with the line lists in its error bar", [*first, *sections], foot), path
     )
-
-
-def _write_json(path: Path, content: Any) -> None:
-    with written_whole(path) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write `rows` as CSV under the union of their keys."""
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, names)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _write_figures(result: Retrieval, folder: Path) -> list[Path]:

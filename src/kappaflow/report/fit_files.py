@@ -1,8 +1,5 @@
 """What `kappaflow fit` leaves behind: fit.json, the fitted spectrum as ECSV, and the figure."""
 
-from __future__ import annotations
-
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,7 @@ import numpy as np
 
 from kappaflow.parameters import INDEX, NAMED
 from kappaflow.refinement.best_fit import BestFit
-from kappaflow.storage import written_whole
+from kappaflow.storage import write_json, written_whole
 
 __all__ = ["fit_summary", "pixel_basis", "write_fit"]
 
@@ -56,8 +53,7 @@ def write_fit(best: BestFit, folder: Path, name: str) -> dict[str, Any]:
 
     folder.mkdir(parents=True, exist_ok=True)
     summary = fit_summary(best, name)
-    with written_whole(folder / "fit.json") as part:
-        part.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "fit.json", summary)
     spectrum = best.spectrum
     _ecsv(best, folder / "fit.ecsv")
     i = INDEX["C_O"]

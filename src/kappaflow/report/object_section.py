@@ -1,7 +1,5 @@
 """One object's part of the report, from its summary and its folder: read back from disk as well as fresh."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

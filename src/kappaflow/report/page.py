@@ -5,8 +5,6 @@ everything put into it is escaped there. The one script, where a table can be so
 allows no other: it names its hash.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

@@ -13,7 +13,7 @@ import numpy as np
 from kappaflow.parameters import NAMED
 from kappaflow.refinement.long_chains import SCHEMA, Reference
 from kappaflow.retrieval.quantiles import KEYS, quantiles
-from kappaflow.storage import written_whole
+from kappaflow.storage import write_json, written_whole
 
 if TYPE_CHECKING:
     import xarray
@@ -94,10 +94,17 @@ def write_reference(
     found: Reference, folder: Path, name: str, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Write posterior.nc and, last, summary.json into `folder`; return what the second holds."""
-    with written_whole(folder / "posterior.nc") as part:
-        for i, (group, data) in enumerate(datasets(found, truth).items()):
-            data.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
+    write_groups(datasets(found, truth), folder / "posterior.nc")
     summary = reference_summary(found, name, truth)
-    with written_whole(folder / "summary.json") as part:
-        part.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "summary.json", summary)
     return summary
+
+
+def write_groups(groups: Mapping[str, xarray.Dataset], path: Path) -> None:
+    """Write ArviZ's groups as netCDF.
+
+    With xarray: importing arviz takes seconds and leaves a stamp in the user's cache folder.
+    """
+    with written_whole(path) as part:
+        for i, (name, data) in enumerate(groups.items()):
+            data.to_netcdf(part, mode="a" if i else "w", group=name, engine="h5netcdf")

@@ -1,7 +1,5 @@
 """What a refinement leaves behind: the best fit with its residuals, and the opacity field against its prior."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A verdict as one self-contained page: what was tested, what was found, every figure inlined."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

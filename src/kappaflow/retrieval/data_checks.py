@@ -1,7 +1,5 @@
 """Lines of the trust card: is the brightness possible, was faint flux clipped, how much did the spectrum teach."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kappaflow.observe.spectrum import Spectrum

@@ -1,7 +1,5 @@
 """C/O against the dial: what a network that is told the amplitude of line-list errors says at each of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an uncertain distance does to a posterior: the radius follows it, nothing else does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -11,6 +11,7 @@ import numpy as np
 from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import INDEX
+from kappaflow.plain_data import plain
 from kappaflow.progress import progress
 from kappaflow.randomness import generator
 from kappaflow.refinement.refined import Refined, RefineSettings, refine
@@ -60,7 +61,7 @@ class Exactness:
     def summary(self) -> dict[str, Any]:
         """Plain data."""
         fixed = {"converged": False, "sentence": self.fixed} if isinstance(self.fixed, str) else self.fixed.summary()
-        return _plain(self.marginal.summary() | {"fixed": fixed})
+        return plain(self.marginal.summary() | {"fixed": fixed})
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +159,6 @@ def _apart(fixed: Refined, marginal: Refined) -> str:
     if inner[0] > outer[2] or outer[0] > inner[2]:
         return f", and one alone would say {inner[1]:.2f}, outside the 90 % interval"
     return ""
-
-
-def _plain(value: Any) -> Any:
-    """Return the same with None for what JSON has no word: an infinite Pareto k, say."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _half_width(draws: np.ndarray) -> np.ndarray:

@@ -5,8 +5,6 @@ is written whole, so that a run that is killed loses at most what was under way:
 on.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -16,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,15 @@ from kappaflow.errors import UserError
 from kappaflow.inference.devices import use_threads
 from kappaflow.inference.posterior import Posterior
 from kappaflow.observe.distances import as_distance, stated_distance
-from kappaflow.observe.read import Hint
+from kappaflow.observe.read import Hint, read_spectrum
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import Target
 from kappaflow.processes import serve_parent
 from kappaflow.progress import no_bars, progress
-from kappaflow.retrieval.catalogue import read_target, retrieve_target
 from kappaflow.retrieval.result import SCHEMA, Failed, Retrieval, row_of
 from kappaflow.retrieval.retriever import Retriever
-from kappaflow.storage import digest
+from kappaflow.storage import digest, folder_written_whole
 
 __all__ = ["CatalogueRun", "Finished", "retrieve_many"]
 
@@ -52,11 +50,6 @@ class Finished:
     def name(self) -> str:
         """Of its folder."""
         return self.plain["name"]
-
-    @property
-    def title(self) -> str:
-        """What it is called in a report."""
-        return self.plain["title"]
 
     def summary(self) -> dict[str, Any]:
         """Plain data, as in summary.json."""
@@ -78,13 +71,16 @@ class CatalogueRun:
     resume: bool = False  # keep results of the same request
     workers: int | None = None  # processes; None: as many as cores where there are objects enough
     done: Callable[[Outcome], None] = field(default=lambda _: None)  # called with each outcome as it comes
+    first: Sequence[Any] = ()  # sections of the report before the objects' own
 
 
 def retrieve_many(
     load: Callable[[], Retriever], targets: Sequence[Target], out: Path, run: CatalogueRun, hints: Hint
 ) -> tuple[list[Outcome], Path | None]:
-    """Retrieve `targets` into `out` and write the report on all that are there; see `retrieve_files`.
+    """Retrieve each target into a folder of its own in `out`, and write the report on all that are there.
 
+    A mistake in one does not stop the others. An earlier result of the same name is replaced by a finished one only,
+    and a run in which nothing succeeds leaves the report alone.
     `load` makes the retriever, here and in every worker: it must be importable there (a `functools.partial` of
     `Retriever.load`). Returns what came of each target, in their order, and the path of report.html.
     """
@@ -116,7 +112,7 @@ def retrieve_many(
         else:
             _shared(load, jobs, (out, run.command, hints), workers, note)
     ordered = [outcomes[target.name] for target in targets]
-    return ordered, write_collection(ordered, out)
+    return ordered, write_collection(ordered, out, run.first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +168,9 @@ class _Presampled:
 
 
 def _alone(retriever: Retriever, job: _Job, out: Path, command: str, hints: Hint) -> Retrieval | Failed:
-    """Retrieve one object, whose draws are made."""
+    """Retrieve one object, whose draws are made, and write its folder in `out`, whole or not at all."""
+    from kappaflow.report.files import import_writers, write_object
+
     posterior: Any = _Presampled(retriever.posterior, job.members)
     control: Any = None
     if retriever.control is not None and job.control is not None:
@@ -181,9 +179,26 @@ def _alone(retriever: Retriever, job: _Job, out: Path, command: str, hints: Hint
     vars(one).update(forward=retriever.forward, sources=retriever.sources)  # not loaded once more for every object
     try:
         native = read_target(job.target, hints)
-        return retrieve_target(one, job.target, native, out, command=command, request=job.request)
+        importing = Thread(target=import_writers)
+        importing.start()  # now: reading and the model, loaded above, import some of the same
+        found = one(native, job.target.distance)
+        importing.join()
+        made = {**found.provenance, **({"command": command} if command else {})}
+        found = replace(found, name=job.target.name, provenance=made, request=job.request)
+        with folder_written_whole(out / found.name) as part:
+            write_object(found, part)
     except UserError as error:
         return Failed(job.target.name, str(error))
+    return found
+
+
+def read_target(target: Target, hints: Hint) -> Spectrum:
+    """Read the files of one target, as `hints` and its own row of the table say."""
+    own: Hint = {**hints}
+    if target.offset is not None:
+        own["detector_offset"] = target.offset
+    native = read_spectrum(*target.files, **own)
+    return native if target.title is None else native.noted(target=target.title)
 
 
 _RETRIEVER: list[Retriever] = []  # of a worker process

@@ -1,7 +1,6 @@
 """A spectrum and trained networks become a posterior and a trust card. NumPy in, NumPy out; nothing is written."""
 
-from __future__ import annotations
-
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -212,10 +211,15 @@ def predict(
     flux = np.empty((len(theta), model.wavelength.size))
     sigma = coefficient_sigma(sigma_table((), model.parameters) if card is None else np.array(card.sigma)).ravel()
     field = rng.standard_normal((len(theta), sigma.size)) * sigma if vary else None
-    for i, combination in enumerate(lists):
+
+    def fill(i: int) -> None:
         rows = np.arange(i, len(theta), len(lists))
         if rows.size:
-            flux[rows] = model(theta[rows], None if field is None else field[rows], combination or None)
+            flux[rows] = model(theta[rows], None if field is None else field[rows], lists[i] or None)
+
+    # What shares its lists is one chunk, which one core computes: the cores share the combinations.
+    with ThreadPoolExecutor(getattr(model, "threads", 1)) as pool:
+        list(pool.map(fill, range(len(lists))))
     return flux * gain(theta, rng.standard_normal((len(theta), 2)), model.wavelength)
 
 

@@ -1,7 +1,5 @@
 """Does the model, with its opacities uncertain, predict the observed spectrum? A posterior-predictive p-value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The five quantiles that tell a posterior, in every file and table of a retrieval."""
 
-from __future__ import annotations
-
 import numpy as np
 
 __all__ = ["KEYS", "LEVELS", "quantiles"]

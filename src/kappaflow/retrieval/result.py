@@ -57,11 +57,6 @@ class Failed:
     name: str
     error: str
 
-    @property
-    def title(self) -> str:
-        """What it is called in a report."""
-        return self.name
-
     def summary(self) -> dict[str, Any]:
         """Plain data, for summary.json."""
         return {"name": self.name, "error": self.error}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from kappaflow.errors import UserError
 from kappaflow.inference.posterior import Posterior
 from kappaflow.observe.distances import as_distance, stated_distance
 from kappaflow.observe.read import Hint, read_spectrum
+from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.observe.targets import name_objects
 from kappaflow.parameters import INDEX
@@ -98,16 +100,14 @@ class Retriever:
     def __call__(self, native: Spectrum, distance: float | tuple[float, float] | None = None) -> Retrieval:
         """Retrieve one spectrum; `distance` in pc (or with its error), else what the file states, else unknown."""
         known = as_distance(distance) or stated_distance(native.meta)
-        found = retrieve_spectrum(
-            native,
-            self.posterior,
-            control=self.control,
-            model=self.forward,
-            distance=None if known is None else known.pc,
-            settings=self.settings,
-        )
-        curve = c_to_o_by_dial(self.posterior, found.spectrum, draws=self.settings.draws, seed=self.settings.seed)
-        return self._described(found, with_distance_error(replace(found, dial=curve), known))
+        pc, settings = None if known is None else known.pc, self.settings
+        seen = on_pixels(native, self.posterior.wavelength, pc)
+        with ThreadPoolExecutor(1) as beside:  # torch here and JAX there leave Python's lock to each other
+            curve = beside.submit(c_to_o_by_dial, self.posterior, seen, draws=settings.draws, seed=settings.seed)
+            found = retrieve_spectrum(
+                native, self.posterior, control=self.control, model=self.forward, distance=pc, settings=settings
+            )
+        return self._described(found, with_distance_error(replace(found, dial=curve.result()), known))
 
     def _described(self, found: Retrieval, wide: Retrieval) -> Retrieval:
         """Add what follows from the draws: derived quantities and the atmosphere; `wide` has the distance's error."""

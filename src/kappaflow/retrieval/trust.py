@@ -4,8 +4,6 @@ Thresholds are in `THRESHOLDS`, as (limit of a pass, limit of a warning). Where 
 are good (a p-value, a fraction); where it is the smaller, small ones are (a disagreement, a pile-up).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

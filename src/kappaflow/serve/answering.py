@@ -1,7 +1,5 @@
 """The other end of `Child`: answer requests from standard input until it closes."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

@@ -1,7 +1,5 @@
 """A spectrum as it was read, for the page: facts in words, and a curve of a few hundred points."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 What opens an upload or loads torch and JAX runs there: it can be slow, fail or be ended, and the page still answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -6,8 +6,6 @@ gave are taken as Host. And it cannot set a header of its own without asking fir
 every change needs one.
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import json

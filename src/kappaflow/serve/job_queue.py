@@ -1,7 +1,5 @@
 """Jobs wait their turn; one runs at a time, in the worker process, within its time."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from kappaflow.errors import UserError
+from kappaflow.parameters import DRAWS
 
 __all__ = [
     "HINTS",
@@ -58,7 +59,7 @@ class Asked:
     """How to retrieve: which of METHODS, how many draws, the seed."""
 
     method: str = METHODS[0]
-    draws: int = 2000
+    draws: int = DRAWS
     seed: int = 0
 
     def __post_init__(self) -> None:

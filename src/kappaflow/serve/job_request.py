@@ -1,7 +1,5 @@
 """What a client asks to be retrieved, checked: objects made of this job's uploads, distances, and how."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All jobs of a folder: kept in memory, saved whole on every change, found again after a restart."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil
@@ -104,10 +102,6 @@ class JobShelf:
         job = self._jobs.pop(identifier)
         self._bytes -= self._size(job)
         shutil.rmtree(self.folder(job), ignore_errors=True)
-
-    def count(self, state: str) -> int:
-        """How many jobs are in `state`."""
-        return sum(job.state == state for job in self)
 
     def _size(self, job: Job) -> int:
         return sum(path.stat().st_size for path in self.folder(job).rglob("*") if path.is_file())

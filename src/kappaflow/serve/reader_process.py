@@ -1,7 +1,5 @@
 """The process that opens uploads: with the readers of `kappaflow retrieve`, a limit on memory, and nothing else."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

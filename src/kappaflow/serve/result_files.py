@@ -1,7 +1,5 @@
 """Which of a job's results a request means: found in our own listing, never by a path that a client made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kappaflow.serve.job_shelf import NoSuch

@@ -1,10 +1,7 @@
 """A job becomes results: the way of `kappaflow retrieve`, with the job's uploads as its files."""
 
-from __future__ import annotations
-
 import csv
 import json
-import math
 import os
 import shlex
 import shutil
@@ -16,6 +13,7 @@ from typing import Any
 
 from kappaflow.observe.distances import as_distance
 from kappaflow.observe.targets import Target
+from kappaflow.plain_data import plain
 from kappaflow.retrieval.parallel import CatalogueRun, retrieve_many
 from kappaflow.retrieval.retriever import Retriever
 from kappaflow.serve.job_record import Asked, Job, Upload, folder_names
@@ -56,12 +54,7 @@ def run_job(folder: Path, retriever_for: Retrievers) -> dict[str, Any]:
         rows |= {outcome.name: outcome.row() for outcome in outcomes}
     _write_targets(job, names, files, folder / "result" / "targets.csv")
     _pack(folder)
-    return {"rows": [_finite(rows[name]) | {"title": one.title} for name, one in zip(names, job.objects, strict=True)]}
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no nan: nothing stands for it."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+    return {"rows": [plain(rows[name]) | {"title": one.title} for name, one in zip(names, job.objects, strict=True)]}
 
 
 def _alike(job: Job) -> dict[str, list[int]]:

@@ -1,10 +1,7 @@
 """What whoever starts the server decides: where it listens, how much it takes, which networks answer."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from kappaflow.errors import UserError
 
@@ -40,15 +37,6 @@ class NetworkChoice:
     model: tuple[str, ...] = ()
     control: tuple[str, ...] = ()
     opacity: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"model": list(self.model), "control": list(self.control), "opacity": self.opacity}
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> NetworkChoice:
-        """Make one from its plain data."""
-        return cls(tuple(plain["model"]), tuple(plain["control"]), plain["opacity"])
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """`serve`: take the folder, start the processes, answer until interrupted."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 
 import uvicorn
@@ -31,7 +30,7 @@ def app_of(folder: Path, settings: ServeSettings, token: str | None = None) -> S
     log = folder / "log.txt"
     if log.is_file() and log.stat().st_size > _LONGEST_LOG:
         log.unlink()
-    worker = Child("kappaflow.serve.worker_process", [json.dumps(settings.networks.as_dict())], log)
+    worker = Child("kappaflow.serve.worker_process", [json.dumps(astuple(settings.networks))], log)
     reader = Child("kappaflow.serve.reader_process", [str(settings.limits.reader_memory)], log)
     return make_app(Desk(shelf, JobQueue(shelf, worker), reader), settings, token)
 

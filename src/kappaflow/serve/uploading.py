@@ -1,7 +1,5 @@
 """An upload becomes a file under the server's own name, counted while it streams."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The routes: what the page asks of the server, and what it gets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

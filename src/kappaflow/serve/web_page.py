@@ -1,7 +1,5 @@
 """The page itself: one answer, everything inline, and a policy that lets nothing else run."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from functools import cache

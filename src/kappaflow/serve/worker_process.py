@@ -43,7 +43,8 @@ def retriever_for(networks: NetworkChoice, asked: Asked) -> Retriever:
 
 def main() -> None:
     """Answer until the server closes our input."""
-    networks = NetworkChoice.from_dict(json.loads(sys.argv[1]))
+    model, control, opacity = json.loads(sys.argv[1])
+    networks = NetworkChoice(tuple(model), tuple(control), opacity)
 
     def handle(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         from kappaflow.serve.running import run_job

@@ -4,8 +4,6 @@ Only the client touches the directory, so workers need no shared file system, an
 as on one machine. A worker that dies loses nothing: its shards are computed elsewhere, and come out the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError

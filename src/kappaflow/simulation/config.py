@@ -1,7 +1,5 @@
 """What decides a set of spectra: a frozen config, the forward model it names, and the digest of both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

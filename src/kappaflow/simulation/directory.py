@@ -5,8 +5,6 @@ processes that make the same shard overwrite each other with the same bytes. Cla
 work: one lock file per file being made, locked by the operating system, which drops the lock when a process dies.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Widths of the opacity field from files: what `kappaflow opacity compare` measured between two lists."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

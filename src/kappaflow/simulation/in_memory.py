@@ -1,7 +1,5 @@
 """Spectra in memory: the table that `kappaflow.simulate(n=...)` returns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

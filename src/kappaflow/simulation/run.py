@@ -1,7 +1,5 @@
 """Fill a directory with shards: in this process, in several on this machine, or on a Dask cluster; the same bytes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Whom the tables stand on, read from their headers without their numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

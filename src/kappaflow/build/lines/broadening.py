@@ -5,8 +5,6 @@ fits of Tan et al. (2022, ApJS 262, 40). CH4: laboratory values of the nu3 band 
 Gharib-Nezhad et al. 2019). NH3: of the nu1 band (Pine et al. 1993). A gas's width at T is gamma (296 K / T)^n.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

@@ -6,8 +6,6 @@ DIT, van den Bekerom & Pannier 2021, JQSRT 261, 107476, and of MODIT, Kawahara e
 of every line is exact at every temperature, and wings end where they do in `voigt.cross_section`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import fft
 

@@ -4,8 +4,6 @@ Means over a few tens of cm-1 at a few temperatures; between and beyond them eac
 two neighbouring temperatures tell, so that the shape moves with temperature as the molecule's lines do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ opacity fall by e^5 across it. Lines rather than a continuum, because the gaps b
 density of lines is chosen by comparison with the tables' own distribution of opacity (docs/opacity.md).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The Voigt function is Humlicek's w4 (1982, JQSRT 27, 437), relative error below 
 the Lorentz wing.
 """
 
-from __future__ import annotations
-
 import math
 
 import numba

@@ -4,8 +4,6 @@ Everything that a download, a login or a damaged file does inside ExoJAX and RAD
 files wanted and the folder to put them into.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

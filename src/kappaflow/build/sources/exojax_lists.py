@@ -8,8 +8,6 @@ A folder holds, as ExoJAX lays it out, `H2O/1H2-16O/POKAZATEL/1H2-16O__POKAZATEL
 `CO/05_HITEMP2019.par` (unpacked) or `CO/*.par`, `CO/*.data` for HITEMP and HITRAN.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ average times its width is the strength of the lines inside; the ratio of two te
 that carries the strength between them, good to about 700 K.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

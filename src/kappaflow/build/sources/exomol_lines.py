@@ -1,7 +1,5 @@
 """A line list in ExoMol's own format, `.states.bz2` and `.trans.bz2` (Tennyson et al. 2020), as lines."""
 
-from __future__ import annotations
-
 import bz2
 import io
 from pathlib import Path

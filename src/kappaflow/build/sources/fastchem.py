@@ -1,7 +1,5 @@
 """FastChem at one elemental composition: where its data are, the abundance recipe, the mixing ratios."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path

@@ -6,8 +6,6 @@ interpolated, never averaged: ln sigma linearly in nu, then in ln T, then in ln 
 best compromise: T errs more below 300 K, 1/T above 500 K (docs/opacity-sources.md).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

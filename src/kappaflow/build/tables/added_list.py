@@ -1,7 +1,5 @@
 """One more list for an existing table: from ExoJAX's databases, or from a file of cross sections."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

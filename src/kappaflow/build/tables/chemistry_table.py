@@ -6,8 +6,6 @@ second pass adds dense nodes there, but only at the (P, T) where the first saw t
 interpolated from the coarse ones.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

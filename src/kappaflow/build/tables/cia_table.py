@@ -1,7 +1,5 @@
 """Build the CIA table: Borysow's files in pyratbay's layout, and petitRADTRANS's in photochem's, onto one grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

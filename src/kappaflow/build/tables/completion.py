@@ -1,7 +1,5 @@
 """What turns public line data into complete lists: measured widths, cleaning, what a list lacks, the hot term."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@
 TABLE is JWST-NIRSPEC-G395H_Wolf1130C_Burgasser2025.csv of the Python package ucdmcmc.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

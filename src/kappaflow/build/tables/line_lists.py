@@ -1,7 +1,5 @@
 """The packaged line lists: which data each is made of, and how (the table of docs/opacity.md, in code)."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ ln(A/B) = c0 + sum_m [a_m cos 2 pi m u + b_m sin 2 pi m u], u the normalized log
 How its mean over the window moves with temperature is the slope: gamma in (T/700 K)^gamma.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -12,10 +12,7 @@ measures a folder of spectra and writes the packaged `masks.json`. For each spec
   polynomials in wavelength and a step between the detectors.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,7 +25,7 @@ from scipy.special import ndtr
 from kappaflow.errors import UserError
 from kappaflow.instrument import GAP, PIXEL, WINDOW
 from kappaflow.simulation.noise import error_basis
-from kappaflow.storage import written_whole
+from kappaflow.storage import write_json
 
 __all__ = ["RealSpectrum", "error_fit", "measure", "read_spectra"]
 
@@ -206,8 +203,7 @@ def main(words: list[str] | None = None) -> None:
     packaged = Path(str(resources.files("kappaflow.data") / "masks.json"))
     parser.add_argument("--out", type=Path, default=packaged, help="file to write; default: the packaged one")
     given = parser.parse_args(words)
-    with written_whole(given.out) as part:
-        part.write_text(json.dumps(measure(read_spectra(given.spectra)), indent=1) + "\n", encoding="utf-8")
+    write_json(given.out, measure(read_spectra(given.spectra)))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ For networks with a dial, `--dial DIR DIR ...` are further held-out sets, each o
 Writes NAME.safetensors and NAME.md into --out (the package's own folder by default).
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

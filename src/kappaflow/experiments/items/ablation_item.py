@@ -1,7 +1,5 @@
 """Which half of the perturbation does it: the swapped lists, or the smooth field."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The amplitude of the opacity field in nature is not known: networks trained at one, judged at others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Line widths that no training varied: half-widths times 1.30, temperature exponents minus 0.15."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Coverage of C/O under perturbation: the paper's first table, its clean check, its quintiles; and the two recipes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many networks to pool: coverage and score of one, two, three and more, over every choice of members."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any

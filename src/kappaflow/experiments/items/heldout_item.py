@@ -1,7 +1,5 @@
 """A line list that training never saw."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

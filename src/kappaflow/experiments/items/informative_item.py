@@ -1,7 +1,5 @@
 """Calibration is no information: how wide each parameter's interval is beside its prior."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

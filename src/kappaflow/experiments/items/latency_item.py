@@ -1,7 +1,5 @@
 """How long 400 draws take on one core: zuko's sampler, and ours on the same weights."""
 
-from __future__ import annotations
-
 import platform
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Bad pixels: what filling them costs, and what telling the network of them keeps; also for masks it never met."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

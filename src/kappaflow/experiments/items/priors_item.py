@@ -1,7 +1,5 @@
 """How far our own pairs of line lists differ, beside the amplitudes that the networks are trained with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

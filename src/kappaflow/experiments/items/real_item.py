@@ -1,7 +1,5 @@
 """Real JWST spectra: C/O of the T8 benchmark by every method, all against SNR, predictive verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Recalibration against marginalization: raw and recalibrated, control and marginalized, single and pooled."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Simulation-based calibration: PIT histograms, their tests, and TARP; the paper's figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +8,13 @@ from matplotlib.figure import Figure
 from scipy.stats import binom
 
 from kappaflow.calibrate import Draws, pit_report, resamples, tarp
-from kappaflow.calibrate.plain import plain
 from kappaflow.experiments.cells import cell, table
 from kappaflow.experiments.item import Found, Item, Library, claim
 from kappaflow.experiments.measures import Measured
 from kappaflow.experiments.published import PUBLISHED, published
 from kappaflow.experiments.steps import Step
 from kappaflow.experiments.study import Study
+from kappaflow.plain_data import plain
 from kappaflow.plots import INK, QUIET, style
 from kappaflow.plots.experiment_figures import colour_of, look_of
 

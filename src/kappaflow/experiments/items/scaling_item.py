@@ -1,7 +1,5 @@
 """More simulations: whether they cure a network of fixed opacities or make it surer of what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

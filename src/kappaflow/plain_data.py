@@ -1,7 +1,5 @@
 """Plain data: arrays become lists, NumPy numbers Python's, and what is undefined (NaN) becomes None."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
