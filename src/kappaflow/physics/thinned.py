@@ -102,7 +102,8 @@ def slopes(
 
     def one(both: tuple[Array, Array]) -> Slopes:
         row, field = both
-        by = jax.jacfwd(made)(row, field)
-        return Slopes(*made(row, field), *by, jax.grad(lambda f: made(row, f)[0].sum())(field))
+        flux, values = made(row, field)
+        flux_by, values_by = jax.jacfwd(made)(row, field)
+        return Slopes(flux, values, flux_by, values_by, jax.grad(lambda f: made(row, f)[0].sum())(field))
 
     return lax.map(one, (jnp.concatenate([theta, slope], axis=1), ln_field))
