@@ -44,6 +44,16 @@ class Curved:
         return self(theta, field), np.stack([b[0] for b in both]), np.stack([b[1] for b in both])
 
 
+class Bright(Curved):
+    """The same lines of an object of radius `b`, here called R: flux is proportional to its square."""
+
+    box = Box(("a", "R", "sigma_cal"), (1.0, 0.5, 0.0), (3.0, 2.0, 0.05))
+
+    def __call__(self, theta, field):
+        still = np.column_stack([theta[:, 0], np.ones(len(theta))])
+        return theta[:, 1:2] ** 2 * super().__call__(still, field)
+
+
 class Linear:
     """F = 10 + A u + B c, u the normal quantile of a parameter's place in its box: the posterior is exactly normal."""
 
@@ -123,6 +133,42 @@ def test_settled_gains_are_the_best_given_the_rest():
     )
     np.testing.assert_allclose(here.gradient[place], 0, atol=1e-8)
     assert here.value > joint(z[None])[0]
+
+
+@pytest.mark.parametrize("structure", [True, False])
+def test_brightness_is_shared_between_radius_and_gains_and_the_data_cannot_tell(structure):
+    """Gains of ten per cent, three of their standard deviations, are a wrong radius."""
+    rng = np.random.default_rng(5)
+    coordinates = Coordinates(Bright.box, SIGMA, structure=structure)
+    data = observation(2.5 * (1 + 0.05 * rng.standard_normal(PIXELS)), np.full(PIXELS, 0.05))
+    joint = Joint(data, Bright(), coordinates)
+    z = np.zeros(coordinates.size)
+    z[coordinates.places["theta"]] = 0.2, -1.2, 0.3
+    z[coordinates.places["gains"]] = 3.5, 3.0
+    there, factor = coordinates.balanced(z)
+    before, after = coordinates.point(z), coordinates.point(there)
+    old, new = joint.fluxes([before, after])
+    np.testing.assert_allclose(new, factor * old, rtol=1e-9)
+    np.testing.assert_allclose(joint.predicted(after, new), joint.predicted(before, old), rtol=1e-9)
+    np.testing.assert_allclose(joint.variance(after, new), joint.variance(before, old), rtol=1e-9)
+    assert factor > 1.05
+    assert (there**2).sum() < (z**2).sum() - 10
+    assert coordinates.balanced(there)[1] == pytest.approx(1, abs=1e-3)
+    (settled,) = joint.expand(z[None])
+    (as_it_is,) = joint.expand(settled.z[None], settle=False)
+    assert settled.value == pytest.approx(as_it_is.value)
+    np.testing.assert_allclose(settled.gradient, as_it_is.gradient, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(settled.information, as_it_is.information, rtol=1e-5, atol=1e-5)
+
+
+def test_a_held_structure_or_radius_leaves_the_brightness_alone():
+    rng = np.random.default_rng(6)
+    held = Coordinates(Bright.box, SIGMA, held=(("R", 1.0),), scale_free=True)
+    for coordinates in (Coordinates(Bright.box, SIGMA, structure=False, f=0.1), held, Coordinates(BOX, SIGMA)):
+        z = rng.standard_normal(coordinates.size)
+        there, factor = coordinates.balanced(z)
+        assert factor == 1
+        np.testing.assert_array_equal(there, z)
 
 
 def test_the_information_is_the_variance_of_the_gradient():

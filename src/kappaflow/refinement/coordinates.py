@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtr, ndtri
 
+from kappaflow.constants import LN10
 from kappaflow.errors import UserError
 from kappaflow.spectra import Box
 
@@ -21,6 +23,7 @@ __all__ = ["STRUCTURE", "Coordinates", "Point"]
 
 DETECTORS = 2
 STRUCTURE = (-3.0, -0.7)  # log10 f, where the box does not say
+WIDEST = 0.7  # of ln of the factor that is taken from the gains in one step
 FARTHEST = 6.0  # of a coordinate of a parameter: Phi is within 1e-9 of its bound
 
 
@@ -153,6 +156,38 @@ class Coordinates:
         z[self.places["scale"]] = ln_scale
         return z
 
+    def balanced(self, z: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return `z` (size,) with brightness shared likeliest between radius and gains, and the factor on the flux.
+
+        Flux times a, gains over a and f over a give the same data, whatever a: only their priors tell, so that a valley
+        bent across the coordinates is left in one step. (z, 1) where there is no such valley.
+        """
+        names = [self.box.names[i] for i in self.free]
+        point = self.point(z)
+        if "R" not in names or not (self.structure or self.f == 0) or point.sigma_cal <= 0:
+            return z, 1.0
+        place, i = names.index("R"), self.box.names.index("R")
+        radius, total = point.theta[i], 1 + point.sigma_cal * point.gains
+        bottom, top = self.structure_bounds
+
+        def moved(t: float) -> np.ndarray:
+            out = z.copy()
+            out[place] = _probit((radius * np.exp(t / 2) - self.box.low[i]) / self.box.widths[i])
+            out[self.places["gains"]] = (total * np.exp(-t) - 1) / point.sigma_cal
+            if self.structure:
+                out[self.places["structure"]] = _probit((np.log10(point.f) - t / LN10 - bottom) / (top - bottom))
+            return out
+
+        found = minimize_scalar(lambda t: float((moved(t) ** 2).sum()), bounds=(-WIDEST, WIDEST), method="bounded")
+        there = moved(float(found.x))
+        if (there**2).sum() >= (z**2).sum() or self._at_bound(there, place):
+            return z, 1.0
+        return there, float(np.exp(found.x))
+
+    def _at_bound(self, z: np.ndarray, place: int) -> bool:
+        """Whether the coordinate at `place`, or that of f, is as far out as it may be: the data would change."""
+        return bool(max(abs(z[place]), np.abs(z[self.places["structure"]]).max(initial=0.0)) >= FARTHEST)
+
     def spread_held(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Spread parameters of `theta` (..., D) that are held over their priors: the data cannot tell them."""
         theta = theta.copy()
@@ -176,6 +211,10 @@ class Coordinates:
             if there.stop - there.start == place.stop - place.start:
                 out[there] = z[place]
         return out
+
+
+def _probit(unit: float) -> float:
+    return float(np.clip(ndtri(np.clip(unit, 0.0, 1.0)), -FARTHEST, FARTHEST))
 
 
 def _density(u: np.ndarray) -> np.ndarray:

@@ -223,8 +223,9 @@ class Joint:
     def expand(self, z: np.ndarray, *, settle: bool = True) -> list[Expansion]:
         """Expand about each of z (b, k): the information is Fisher's, of mean and variance, plus the prior's.
 
-        With `settle` the gains of each are first set to their best given the rest, which is linear and costs nothing:
-        otherwise the bent valley of equal radius^2 times gain is walked in tiny steps.
+        With `settle` the gains of each are first set to their best given the rest, and what they have in common is
+        shared with the radius, which costs nothing: otherwise the bent valley of equal radius^2 times gain is walked in
+        tiny steps, or not at all where a kink of the model (two knots of one temperature) lies across it.
         """
         points = [self.coordinates.point(row) for row in z]
         made = self.predictor.derivatives(np.stack([p.theta for p in points]), np.stack([p.field for p in points]))
@@ -238,12 +239,21 @@ class Joint:
         z[self.coordinates.places["gains"]] = basis @ ((self.data.flux - flux) / variance) / precision
         return z
 
+    def _brighter(self, seen: Sequence[np.ndarray], factor: float) -> list[np.ndarray]:
+        """Return a spectrum and its derivatives with the radius larger: flux is proportional to its square."""
+        if factor == 1.0:
+            return list(seen)
+        flux, of_theta, of_field = (factor * a for a in seen)
+        of_theta[self.coordinates.box.names.index("R")] /= np.sqrt(factor)
+        return [flux, of_theta, of_field]
+
     def _expanded(self, z: np.ndarray, point: Point, *made: np.ndarray, settle: bool) -> Expansion:
         prior = self.coordinates.precision
         seen = [a[..., self.data.good] * np.exp(point.ln_scale) for a in made]
         if settle:
-            z = self._settled(z, point, seen[0])
+            z, factor = self.coordinates.balanced(self._settled(z, point, seen[0]))
             point = self.coordinates.point(z)
+            seen = self._brighter(seen, factor)
         mean, variance, d_mean, d_ln_variance = self.slopes(point, *seen)
         residual = self.data.flux - mean
         white = d_mean / np.sqrt(variance)
