@@ -188,7 +188,7 @@ def test_exact_chains_forget_what_the_emulator_gets_wrong():
     chains, _, _ = walk(wrong, chains, 20, rng, tune=True)
     _, biased, _ = walk(wrong, chains, 60, rng)
     state, _ = go_on(wrong, state_at(wrong, chains.at, rng), chains, 20, rng, trajectories=2)
-    _, path = go_on(wrong, state, chains, 360, rng, trajectories=2)
+    _, path = go_on(wrong, state, chains, 900, rng, trajectories=2)
     kept = np.arange(mean.size - 2)
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))[kept]
     off = {

@@ -12,7 +12,7 @@ __all__ = ["Population", "bridged", "effective", "log_normalization", "split_r_h
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 WANTED = 0.85  # share of short trajectories that are accepted, to which the step is tuned
 SHORT = (0.5, 1.5)  # reach of a trajectory that tunes the step
-REACH = (1.0, 3.0)  # and of others, the second times the longest standard deviation: the way to it may be bent
+REACH = (1.0, 1.5)  # and of others, the second times the longest standard deviation: a quarter of a turn, 1.57
 LONGEST = 64  # steps of one
 FINER = 0.4  # of the step: every chain has its own at every trajectory, so that none is held where the density is stiff
 

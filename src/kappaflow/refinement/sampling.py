@@ -50,12 +50,12 @@ class Effort:
     weighed: int = 64  # draws per round: as many spectra as are computed together; and places looked at
     enough: float = 0.25  # share of effective draws that ends the learning
     last: int = 32  # trajectories of the last walk, all of whose places are draws
-    walks: int = 6  # times that it is walked on at most, where chains have not mixed
+    walks: int = 8  # times that it is walked on at most, until enough draws count
     final: int = 384  # draws that are weighed at the end
-    taught: int = 2  # times that the emulator learns from those where they are not enough
-    steps: int = 12  # of exact chains until they are looked at
+    taught: int = 1  # times that the emulator learns from those where they are not enough
+    steps: int = 16  # of exact chains until they are looked at
     trajectories: int = 1  # of one such step
-    looks: int = 4  # at most
+    looks: int = 6  # at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +75,14 @@ class Sampled:
         """Shape of the weights' tail; above 0.7 they are not to be trusted."""
         return self.weights.pareto_k
 
-    @property
-    def learned(self) -> bool:
-        """Whether the emulator is good enough: another round of learning is not called for."""
-        return self.pareto_k < LIMITS["pareto_k"] and self.weights.ess > LIMITS["ess"]
+    def learned(self, share: float = 0.0) -> bool:
+        """Whether the emulator is good enough: no heavy tail, and more than `share` of the draws count."""
+        return self.pareto_k < LIMITS["pareto_k"] and self.weights.ess > share * len(self.z)
 
     @property
     def sound(self) -> bool:
         """Whether these are draws of the posterior."""
-        return self.learned and self.r_hat < LIMITS["r_hat"] and self.ess > LIMITS["ess"]
+        return self.learned() and self.r_hat < LIMITS["r_hat"] and self.ess > LIMITS["ess"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,25 +152,25 @@ def finish(
 ) -> Sampled:
     """Walk, weigh and normalize.
 
-    Where weights are not enough the emulator learns from the draws, and another walk begins; at last chains go on
-    exactly. Where chains have not mixed they walk on.
+    Where few of the draws count the emulator learns from them, and another walk begins; where their weights still have
+    a heavy tail chains go on exactly. Otherwise chains walk on, and more draws are weighed, until there are enough.
     """
     walks: list[_Walk] = []
     taught = 0
     while True:
-        walks.append(_last(learned, effort if not walks else replace(effort, final=effort.final // 3), rng))
+        walks.append(_last(learned, effort if not walks else replace(effort, final=effort.final // 2), rng))
         found = replace(_weighed(learned, walks, rng), rounds=learned.rounds)
         if found.sound:
             return found
         advance()
-        if not found.learned and taught >= effort.taught:
-            return replace(_chained(learned, walks[-1], rng, effort, advance), rounds=learned.rounds)
-        if found.learned and len(walks) >= effort.walks:
-            return found
-        if found.learned:
-            learned = replace(learned, chains=walks[-1].chains)
-        else:
+        if not found.learned(effort.enough) and taught < effort.taught:
             learned, walks, taught = _anew(learned, walks[-1], effort, rng), [], taught + 1
+        elif not found.learned():
+            return replace(_chained(learned, walks[-1], rng, effort, advance), rounds=learned.rounds)
+        elif len(walks) >= effort.walks:
+            return found
+        else:
+            learned = replace(learned, chains=walks[-1].chains)
 
 
 def _anew(learned: Learned, walked: _Walk, effort: Effort, rng: np.random.Generator) -> Learned:
