@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -178,7 +179,7 @@ class Coordinates:
                 out[self.places["structure"]] = _probit((np.log10(point.f) - t / LN10 - bottom) / (top - bottom))
             return out
 
-        found = minimize_scalar(lambda t: float((moved(t) ** 2).sum()), bounds=(-WIDEST, WIDEST), method="bounded")
+        found: Any = minimize_scalar(lambda t: float((moved(t) ** 2).sum()), bounds=(-WIDEST, WIDEST), method="bounded")
         there = moved(float(found.x))
         if (there**2).sum() >= (z**2).sum() or self._at_bound(there, place):
             return z, 1.0
