@@ -1,12 +1,13 @@
 """Coverage of refined posteriors on simulated spectra with perturbed opacities, beside a fixed-opacity retrieval's.
 
     python benchmarks/refined_coverage.py --data SET --out DIR [--n 256] [--start 0] [--arms refined fixed]
-        [--figure NAME] [--table]
+        [--record FILE.json] [--figure NAME] [--table]
 
 SET is a set of `kappaflow simulate --parameters full`, observed by its own noise model, from a seed that no network was
 trained on; its spectra are taken in turn from its shards, which have different line lists. One file of draws and one of
-numbers per spectrum and arm in DIR: what is there is not done again. Prints Markdown tables, of what is there, for
-docs/reference.md. `--table` computes nothing.
+numbers per spectrum and arm in DIR: what is there, or in FILE.json, is not done again; FILE.json gets the numbers of
+all at the end (docs/results/refined-coverage.json: those of the docs, to be gone on with). Prints Markdown tables of
+what is there, for docs/reference.md. `--table` computes nothing.
 
 Widths are compared with the limit: the posterior linearized at the truth, with the true line lists (`refined`) or the
 base lists as they are (`fixed`). Nats over the prior: ln of the normal density with the draws' moments in probit
@@ -124,10 +125,11 @@ def run(given):
         jax.config.update("jax_compilation_cache_dir", str(folder))
     posterior, model = Posterior.load(), model_of(given.data)
     rows = in_turn(len(Shards(given.data)))[given.start : given.start + given.n]
+    known = {(r["arm"], r["row"]) for r in recorded(given.record)}
     for one in simulated(given.data, rows, seed=given.seed):
         for arm in given.arms:
             path = given.out / f"{arm}-{one.row:06d}.json"
-            if path.exists():
+            if path.exists() or (arm, one.row) in known:
                 continue
             draws, result = result_of(one, arm, (posterior, model), given.seed)
             with written_whole(path.with_suffix(".npz")) as part, part.open("wb") as stream:
@@ -137,12 +139,30 @@ def run(given):
             print(f"{path.name}: {result['cpu_seconds']:.0f} s of processors", flush=True)
 
 
-def gathered(out):
-    found = {arm: [] for arm in ARMS}
+def recorded(path):
+    return json.loads(path.read_text()) if path is not None and path.exists() else []
+
+
+def short(value):
+    """Four digits of every number."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: short(item) for key, item in value.items()}
+    return [short(item) for item in value] if isinstance(value, list) else value
+
+
+def gathered(out, record):
+    """Results of both places by arm; `record` then holds all."""
+    results = {(r["arm"], r["row"]): r for r in recorded(record)}
     for path in sorted(Path(out).glob("*-*.json")):
-        result = json.loads(path.read_text())
-        found[result["arm"]].append(result)
-    return {arm: results for arm, results in found.items() if results}
+        result = short(json.loads(path.read_text()))
+        results[result["arm"], result["row"]] = result
+    results = [results[key] for key in sorted(results)]
+    if record is not None and results:
+        with written_whole(record) as part:
+            part.write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
+    return {arm: found for arm in ARMS if (found := [r for r in results if r["arm"] == arm])}
 
 
 def covered(results, level, place=C_O):
@@ -204,6 +224,7 @@ def main():
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path)
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--table", action="store_true", help="only of what is there")
     given = parser.parse_args()
@@ -211,7 +232,7 @@ def main():
         if given.data is None:
             parser.error("give --data SET")
         run(given)
-    found = gathered(given.out)
+    found = gathered(given.out, given.record)
     if found:
         print(table(found))
         if given.figure:
