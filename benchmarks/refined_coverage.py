@@ -6,7 +6,7 @@
 SET is a set of `kappaflow simulate --parameters full`, observed by its own noise model, from a seed that no network was
 trained on; its spectra are taken in turn from its shards, which have different line lists. One file of draws and one of
 numbers per spectrum and arm in DIR: what is there, or in FILE.json, is not done again; FILE.json gets the numbers of
-all at the end (docs/results/refined-coverage.json: those of the docs, to be gone on with). Prints Markdown tables of
+all at the end (docs/records/refined-coverage.json: those of the docs, to be gone on with). Prints Markdown tables of
 what is there, for docs/reference.md. `--table` computes nothing.
 
 Widths are compared with the limit: the posterior linearized at the truth, with the true line lists (`refined`) or the
