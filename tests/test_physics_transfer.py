@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expn
 
 from kappaflow.constants import C2
-from kappaflow.physics.transfer import QUADRATURE, emergent_flux, gauss, planck
+from kappaflow.physics.transfer import QUADRATURE, emergent_flux, emergent_response, gauss, planck
 
 NU = jnp.linspace(1850.0, 3550.0, 40)
 
@@ -80,6 +80,17 @@ def test_optical_depths_from_nothing_to_enormous_leave_finite_gradients():
     gradient = jax.grad(lambda d: emergent_flux(d, source).sum())(dtau)
     assert np.isfinite(gradient).all()
     assert (np.asarray(gradient)[:20] <= 0).all()  # more absorber above a hotter layer dims
+
+
+@pytest.mark.parametrize("quadrature", [QUADRATURE, gauss(4)], ids=["six", "gauss"])
+def test_the_response_of_the_flux_is_its_gradient(quadrature):
+    dtau, temperature = column(30)
+    source = planck(NU, temperature)
+    flux, back = jax.vjp(lambda d, s: emergent_flux(d, s, quadrature), dtau, source)
+    found, of_dtau, of_source = emergent_response(dtau, source, quadrature)
+    np.testing.assert_array_equal(found, flux)
+    for ours, expected in zip((of_dtau, of_source), back(jnp.ones_like(flux)), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4 * float(jnp.abs(expected).max()))
 
 
 def test_the_coldest_blackbody_keeps_its_precision_in_single():

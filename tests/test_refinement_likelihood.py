@@ -10,7 +10,7 @@ from scipy.stats import chi2, multivariate_normal
 from kappaflow.errors import UserError
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates
-from kappaflow.refinement.likelihood import Joint, Observation, log_likelihood, marginal_log_likelihood
+from kappaflow.refinement.likelihood import Expansion, Joint, Observation, log_likelihood, marginal_log_likelihood
 from kappaflow.simulation.noise import gain
 from kappaflow.spectra import Box
 
@@ -214,6 +214,26 @@ def test_a_climb_in_a_linear_model_finds_the_exact_posterior():
     np.testing.assert_allclose(found.z, mean, atol=1e-4)
     assert found.here is not None
     np.testing.assert_allclose(found.here.information, precision, rtol=1e-6)
+
+
+def kinked(points):
+    """Ln density with a ridge at z0 = 0.3, expanded with the information of a smooth one: full steps swing across."""
+    out = []
+    for z in points:
+        value = -20 * abs(z[0] - 0.3) - 2 * (z[1] - 2 * z[0]) ** 2 - 0.5 * z @ z
+        side = np.array([-20 * np.sign(z[0] - 0.3), 0.0])
+        gradient = side - 4 * (z[1] - 2 * z[0]) * np.array([-2.0, 1.0]) - z
+        information = np.array([[16.0, -8.0], [-8.0, 4.0]]) + np.eye(2)
+        out.append(Expansion(z, float(value), gradient, information))
+    return out
+
+
+def test_a_climb_reaches_the_top_of_a_ridge_and_ends_there():
+    """At the ridge z1 is best at 2.4 / 5: there the density has no gradient that could tell."""
+    (found,) = climb(kinked, [Climb(np.array([-2.0, 1.0]))], steps=200, tolerance=0.02)
+    (best,) = kinked([np.array([0.3, 0.48])])
+    assert found.steps < 60
+    assert found.value > best.value - 0.1
 
 
 def test_laplaces_evidence_of_a_linear_model_is_the_exact_one():

@@ -34,7 +34,7 @@ class LinearModel:
         return radius[:, None] ** 2 * (10 + bent @ self.a + field @ self.b)
 
     def thinned(self, good):
-        return WholeThin(self, COEFFICIENTS)
+        return WholeThin(self, every=10)
 
     def derivatives(self, theta, field):
         flux = self(theta, field)

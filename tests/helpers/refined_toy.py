@@ -14,7 +14,7 @@ from kappaflow.simulation.toy import ToyModel
 R = INDEX["R"]
 QUICK = RefineSettings(
     fit=FitSettings(starts=4, screened=32, kept=1, steps=(4, 8, 30)),
-    effort=Effort(chains=16, rounds=(2, 5), tuned=10, walked=10, last=32, final=512),
+    effort=Effort(chains=16, rounds=(1, 3), tuned=3, walked=4, last=12, final=256),
 )
 
 
@@ -48,7 +48,7 @@ class ToyPredictor:
         return np.asarray(self.model(theta, field, chosen), float)
 
     def thinned(self, good):
-        return WholeThin(self, len(self.lists) * self.model.parameters.coefficients)
+        return WholeThin(self)
 
     def derivatives(self, theta, field):
         theta, field = np.asarray(theta, float), np.asarray(field, float)

@@ -19,13 +19,12 @@ from jaxtyping import Array, Float, Int
 from kappaflow.parameters import COEFFICIENTS, INDEX
 from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmosphere, line_weights, on_detector, sloped
 from kappaflow.physics.temperature import profile
-from kappaflow.physics.transfer import emergent_flux, planck
+from kappaflow.physics.transfer import emergent_response, planck
 
-__all__ = ["CONTINUUM", "Sensitivity", "column_response", "few_nodes", "numbers", "sensitivities"]
+__all__ = ["Sensitivity", "sensitivities"]
 
 AFTER = ("R", "v_r", "v_sin_i")  # act on the emergent flux
 NOWHERE = ("sigma_cal", "log_f")  # act on the noise
-CONTINUUM = 6  # places in wavenumber
 
 
 class Sensitivity(NamedTuple):
@@ -57,15 +56,19 @@ def sensitivities(
     lines = tables.lines
     inside = _inside(theta.shape[1])
     column = jax.vmap(_column, in_axes=(0, 0, None, None))(theta, field, lists, tables)
-    flux, of_theta, of_opacity, of_slope = _emergent(column, field, lists, lines)
+    flux, inner = _emergent(column, field, lists, lines)
     basis = jnp.moveaxis(lines.fourier, 1, 0).reshape(lines.fourier.shape[1], -1)
-    of_field = of_opacity[:, :, None] * basis  # batch, species, coefficient, nu
-    if field.shape[2] > COEFFICIENTS:
-        of_field = jnp.concatenate([of_field, of_slope[:, :, None]], axis=2)
-    batch, points = flux.shape
-    rows = jnp.concatenate([flux[:, None], of_theta, of_field.reshape(batch, -1, points)], axis=1)
-    every = jnp.repeat(theta, rows.shape[1], axis=0)
-    pixels = on_detector(every, rows.reshape(-1, points), tables).reshape(*rows.shape[:2], -1)
+
+    def seen(of_spectrum: tuple[Array, Array, Array]) -> Float[Array, "row pixel"]:
+        row, emergent, found = of_spectrum
+        of_theta, of_opacity, of_slope = jnp.split(found, (inside.size, inside.size + field.shape[1]))
+        of_field = of_opacity[:, None] * basis  # species, coefficient, nu
+        if field.shape[2] > COEFFICIENTS:
+            of_field = jnp.concatenate([of_field, of_slope[:, None]], axis=1)
+        rows = jnp.concatenate([emergent[None], of_theta, of_field.reshape(-1, emergent.size)])
+        return on_detector(jnp.repeat(row[None], rows.shape[0], axis=0), rows, tables)
+
+    pixels = lax.map(seen, (theta, flux, inner))  # one after the other: a spectrum's rows stay in cache
     after = jnp.array([INDEX[name] for name in AFTER])
 
     def observed(some: Array, row: Array, spectrum: Array) -> Float[Array, " pixel"]:
@@ -124,7 +127,7 @@ class _Response(NamedTuple):
 class _OfBlock(NamedTuple):
     """What is the block's own."""
 
-    basis: Array  # (layer, list, k, point)
+    number: Array  # ()
     fourier: Array  # (9, point)
     nodes: Array  # (node,)
     continuum: Array  # (layer, batch, node)
@@ -132,7 +135,8 @@ class _OfBlock(NamedTuple):
 
 def _blocks(air: Atmosphere, lines: LineTables) -> _OfBlock:
     """All blocks, of columns with a batch axis."""
-    return _OfBlock(lines.basis, lines.fourier, lines.nodes, jnp.moveaxis(air.continuum, (2, 1), (0, 1)))
+    number = jnp.arange(lines.nodes.shape[0])
+    return _OfBlock(number, lines.fourier, lines.nodes, jnp.moveaxis(air.continuum, (2, 1), (0, 1)))
 
 
 def _response(
@@ -147,20 +151,21 @@ def _response(
     ln_field = jnp.einsum("sbc,cn->sbn", coefficients, here.fourier, precision="highest")
 
     def layer(_: None, of_layer: tuple[Array, ...]) -> tuple[None, tuple[Array, Array]]:
-        table, g, ln_column = of_layer
+        number, g, ln_column = of_layer
         depths, warm = [], jnp.zeros(())
         for s in range(field.shape[1]):
-            product = _dot(g[s], table[rows[s]])
+            # Out of the whole table: scanned over, every list of the block would be copied before one is read.
+            product = _dot(g[s], lines.basis[here.number, number, rows[s]])
             depths.append(jnp.exp(product[:batch] + ln_field[s] + ln_column[s][:, None]))
             warm = warm + depths[-1] * product[batch:]
         return None, (jnp.stack(depths), warm)
 
-    _, (depth, warm) = lax.scan(layer, None, (here.basis, *per_layer))  # layer, (species,) batch, point
+    layers = jnp.arange(lines.basis.shape[1])
+    _, (depth, warm) = lax.scan(layer, None, (layers, *per_layer))  # layer, (species,) batch, point
     temperature = jnp.moveaxis(air.level_temperature, 1, 0)  # level, batch
     source, d_source = jax.jvp(lambda t: planck(here.nodes, t), (temperature,), (jnp.ones_like(temperature),))
     dtau = depth.sum(axis=1) + _dot(here.continuum, lines.between)
-    flux, back = jax.vjp(emergent_flux, dtau, _dot(source, lines.between))
-    k, of_source = back(jnp.ones_like(flux))
+    flux, k, of_source = emergent_response(dtau, _dot(source, lines.between))
     return _Response(flux, k, k[:, None] * depth, k * warm, of_source * _dot(d_source, lines.between))
 
 
@@ -171,76 +176,56 @@ def _joined(of_blocks: Array) -> Array:
 
 def _emergent(
     column: _Column, field: Float[Array, "batch species coefficient"], lists: Int[Array, " species"], lines: LineTables
-) -> tuple[Array, Array, Array, Array]:
-    """Emergent flux (batch, nu) of a batch of columns, and its derivatives.
+) -> tuple[Float[Array, "batch nu"], Float[Array, "batch row nu"]]:
+    """Emergent flux of a batch of columns, and its derivatives.
 
-    By the parameters (batch, p, nu), by ln kappa of each species (batch, species, nu) and by its slope in temperature.
+    In rows: by the parameters, by ln kappa of each species and by its slope in temperature.
     """
-    air = column.air
-    warming = jnp.moveaxis(column.level_temperature, 1, 0)  # level, batch, p
+    sums = jax.vmap(_sums)(column)
 
-    def block(of_block: tuple[_OfBlock, Array]) -> tuple[Array, ...]:
+    def block(of_block: tuple[_OfBlock, Array]) -> tuple[Array, Array]:
         here, d_continuum = of_block
-        found = _response(here, air, column.slopes, field, lines.first + lists, lines)
-        of_theta = (
-            _einsum("lsbn,bslp->bpn", found.ln_depth, column.ln_column)
-            + _einsum("lbn,blp->bpn", found.warmth, column.temperature)
-            + _einsum("vbn,vbp->bpn", found.source, warming)
-            + _einsum("bjpn,jn->bpn", _einsum("lbn,lbjp->bjpn", found.depth, d_continuum), lines.between)
-        )
-        of_slope = _einsum("lsbn,bl->bsn", found.ln_depth, air.warmth)
-        return found.flux, of_theta, jnp.moveaxis(found.ln_depth.sum(axis=0), 1, 0), of_slope
+        found = _response(here, column.air, column.slopes, field, lines.first + lists, lines)
+        # One spectrum after the other: products of two plain matrices, for which no axis has to be moved.
+        columns = [jax.tree.map(lambda a, j=j: a[j], column) for j in range(field.shape[0])]
+        each = [
+            _derivatives(one, sums[j], d_continuum[j], _one(found, j), lines.between) for j, one in enumerate(columns)
+        ]
+        return found.flux, jnp.stack(each)
 
-    d_continuum = jnp.moveaxis(column.continuum, (2, 1), (0, 1))  # block, layer, batch, node, p
-    flux, of_theta, of_opacity, of_slope = map(_joined, lax.map(block, (_blocks(air, lines), d_continuum)))
-    return flux, of_theta, of_opacity, of_slope
+    d_continuum = jnp.moveaxis(column.continuum, 2, 0)  # block, batch, layer, node, p
+    flux, rows = map(_joined, lax.map(block, (_blocks(column.air, lines), d_continuum)))
+    return flux, rows
 
 
-def few_nodes(lines: LineTables) -> LineTables:
-    """Return the tables with `CONTINUUM` nodes in all, in the middle of as many blocks."""
-    places = jnp.linspace(0, lines.nodes.shape[0] - 1, CONTINUUM).round().astype(int)
-    return lines._replace(nodes=lines.nodes[places, lines.nodes.shape[1] // 2 :][:, :1])
+def _one(found: _Response, j: int) -> _Response:
+    return _Response(*(a[..., j, :] for a in found))
 
 
-def numbers(theta: Float[Array, " parameter"], air: Atmosphere, tables: Tables) -> Float[Array, " value"]:
-    """All numbers of a column through which parameters and slopes act on a spectrum, but few, in one row.
-
-    Ln columns of all species and layers, temperatures of layers and of levels, and the continuum of all layers in
-    `CONTINUUM` places (`tables` have as few nodes): between them it is smooth. They are cheap, and as nonlinear as
-    chemistry and clouds are.
-    """
-    parts = (air.ln_column, _temperature(theta, tables), air.level_temperature, air.continuum)
-    return jnp.concatenate([part.reshape(-1) for part in parts])
+def _sums(column: _Column) -> Float[Array, "row term"]:
+    """Weights of dF/d(ln depth) of every layer and species in each derivative of one column, as rows of a matrix."""
+    species = jnp.eye(column.ln_column.shape[0])[:, None]
+    of_opacity = jnp.broadcast_to(species, (species.shape[0], column.air.warmth.size, species.shape[0]))
+    of_theta = jnp.moveaxis(column.ln_column, (2, 1), (0, 1))  # p, layer, species
+    rows = jnp.concatenate([of_theta, of_opacity, species * column.air.warmth[:, None]])
+    return rows.reshape(rows.shape[0], -1)
 
 
-def column_response(
-    theta: Float[Array, " parameter"],
-    field: Float[Array, "species coefficient"],
-    lists: Int[Array, " species"],
-    tables: Tables,
-) -> Float[Array, "value pixel"]:
-    """Return the derivatives of a spectrum [mJy at 10 pc] with respect to each of its `numbers`."""
-    lines = tables.lines
-    column = jax.tree.map(lambda a: a[None], _column(theta, field, lists, tables))
-
-    def block(of_block: tuple[_OfBlock, Array]) -> Array:
-        here, hats = of_block
-        found = _response(here, column.air, column.slopes, field[None], lines.first + lists, lines)
-        continuum = found.depth[:, 0, None] * hats[:, None]  # layer, place, point
-        by_species = jnp.moveaxis(found.ln_depth[:, :, 0], 1, 0)
-        parts = (by_species, found.warmth[:, 0], found.source[:, 0], continuum)
-        return jnp.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
-
-    blocks = lines.nodes.shape[0]
-    at = jnp.linspace(0, CONTINUUM - 1, blocks)
-    hats = jnp.maximum(0.0, 1 - jnp.abs(at[:, None] - jnp.arange(CONTINUUM)))  # block, place
-    rows = _joined(lax.map(block, (_blocks(column.air, lines), hats)))
-    return on_detector(jnp.repeat(theta[None], rows.shape[0], axis=0), rows, tables)
+def _derivatives(
+    column: _Column, sums: Array, d_continuum: Float[Array, "layer node p"], found: _Response, between: Array
+) -> Float[Array, "row point"]:
+    """All derivatives of the emergent flux of one column in a block."""
+    layers, nodes, count = d_continuum.shape
+    points = found.flux.shape[-1]
+    rows = _dot(sums, found.ln_depth.reshape(-1, points))
+    at_nodes = _dot(d_continuum.reshape(layers, -1).T, found.depth).reshape(nodes, count, points)
+    of_theta = (
+        _dot(column.temperature.T, found.warmth)
+        + _dot(column.level_temperature.T, found.source)
+        + (at_nodes * between[:, None]).sum(axis=0)
+    )
+    return rows.at[:count].add(of_theta)
 
 
 def _dot(a: Array, b: Array) -> Array:
     return jnp.dot(a, b, precision="highest")
-
-
-def _einsum(how: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(how, a, b, precision="highest")

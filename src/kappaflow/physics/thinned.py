@@ -2,7 +2,8 @@
 
 All of a spectrum's thousands of wavenumbers see the same columns, temperatures and clouds; how their fluxes bend as
 these change is much the same function for all, with different weights. So the bends of a few dozen of them say those of
-all pixels (`refinement/emulator.py`). In three steps, so that a gradient can keep what each has computed.
+all pixels (`refinement/emulator.py`). Transfer is local in wavenumber: one backward walk gives the derivatives of every
+flux by the opacities at its own wavenumber.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kappaflow.physics.emission import Atmosphere, Tables, atmosphere
-from kappaflow.physics.sensitivity import CONTINUUM, few_nodes, numbers
+from kappaflow.physics.emission import Atmosphere, LineTables, Tables, atmosphere
 from kappaflow.physics.transfer import emergent_flux, planck
 
-__all__ = ["Slopes", "Thinned", "columns", "depths", "slopes", "thinned", "top_flux"]
+__all__ = ["Local", "Opened", "FluxPlace", "Thinned", "local", "opened", "pulled", "thinned"]
+
+CONTINUUM = 6  # places in wavenumber at which smooth opacities are computed
+CHUNK = 8  # columns that are walked together: what they work on stays in the cache
 
 
 class Thinned(NamedTuple):
@@ -37,7 +40,7 @@ def thinned(tables: Tables, lists: Int[Array, " species"], place: Int[Array, " f
     block, point = jnp.divmod(place, lines.fourier.shape[2])
     at = block / (lines.nodes.shape[0] - 1) * (CONTINUUM - 1)
     return Thinned(
-        tables._replace(lines=few_nodes(lines)._replace(basis=lines.basis[:0], fourier=lines.fourier[:0])),
+        tables._replace(lines=_few_nodes(lines)._replace(basis=lines.basis[:0], fourier=lines.fourier[:0])),
         jnp.moveaxis(lines.basis[block, :, :, :, point][:, :, lines.first + lists], (0, 2), (3, 0)),
         lines.fourier[block, :, point].T,
         jnp.einsum("fn,nf->f", lines.nodes[block], lines.between[:, point], precision="highest"),
@@ -45,65 +48,87 @@ def thinned(tables: Tables, lists: Int[Array, " species"], place: Int[Array, " f
     )
 
 
-def columns(
-    theta: Float[Array, "batch parameter"],
-    slopes: Float[Array, "batch species"],
-    lists: Int[Array, " species"],
-    tables: Tables,
-) -> tuple[Atmosphere, Float[Array, "batch value"]]:
-    """Columns with few nodes, and their numbers (`sensitivity.numbers`)."""
-
-    def one(row: Array, slope: Array) -> tuple[Atmosphere, Array]:
-        air = atmosphere(row, lists, tables)
-        air = air._replace(ln_column=air.ln_column + slope[:, None] * air.warmth)
-        return air, numbers(row, air, tables)
-
-    return jax.vmap(one)(theta, slopes)
+def _few_nodes(lines: LineTables) -> LineTables:
+    """Return the tables with `CONTINUUM` nodes in all, in the middle of as many blocks."""
+    places = jnp.linspace(0, lines.nodes.shape[0] - 1, CONTINUUM).round().astype(int)
+    return lines._replace(nodes=lines.nodes[places, lines.nodes.shape[1] // 2 :][:, :1])
 
 
-def depths(
-    air: Atmosphere, ln_field: Float[Array, "batch species few"], thin: Thinned
-) -> tuple[Float[Array, "batch layer few"], Float[Array, "batch level few"]]:
-    """Optical depths of layers and the source at levels; all layers at once: so few points fit into the cache."""
-    ln_depth = jnp.einsum("bslk,slkf->bslf", air.weights, thin.basis, precision="highest")
-    lines = jnp.exp(ln_depth + air.ln_column[..., None] + ln_field[:, :, None]).sum(axis=1)
-    smooth = jnp.einsum("bln,nf->blf", air.continuum.reshape(*lines.shape[:2], -1), thin.between, precision="highest")
-    return lines + smooth, planck(thin.wavenumber, air.level_temperature)
+class Opened(NamedTuple):
+    """Columns, before anything is done to their opacities."""
+
+    lines: Array  # (batch, species, layer, few), optical depth
+    smooth: Array  # (batch, layer, few), optical depth
+    source: Array  # (batch, level, few)
+    warmth: Array  # (batch, layer), ln of the temperature over 700 K
 
 
-def top_flux(depth: Float[Array, "batch layer few"], source: Float[Array, "batch level few"]) -> Array:
-    """Emergent flux (batch, few) [erg s-1 cm-2 / cm-1]."""
-    return emergent_flux(jnp.moveaxis(depth, 1, 0), jnp.moveaxis(source, 1, 0))
+def opened(theta: Float[Array, "batch parameter"], lists: Int[Array, " species"], thin: Thinned) -> Opened:
+    """Columns of `theta`."""
+
+    def one(row: Float[Array, " parameter"]) -> Opened:
+        return _of_column(atmosphere(row, lists, thin.tables), thin)
+
+    return lax.map(one, theta, batch_size=CHUNK)
 
 
-class Slopes(NamedTuple):
-    """Fluxes and numbers of columns with their derivatives."""
+def _of_column(air: Atmosphere, thin: Thinned) -> Opened:
+    ln_depth = jnp.einsum("slk,slkf->slf", air.weights, thin.basis, precision="highest") + air.ln_column[..., None]
+    smooth = jnp.einsum("ln,nf->lf", air.continuum.reshape(ln_depth.shape[1], -1), thin.between, precision="highest")
+    return Opened(jnp.exp(ln_depth), smooth, planck(thin.wavenumber, air.level_temperature), air.warmth)
+
+
+class Local(NamedTuple):
+    """Fluxes of columns, and their derivatives by what is at the same wavenumber."""
 
     flux: Array  # (batch, few)
-    numbers: Array  # (batch, value)
-    flux_by: Array  # (batch, few, parameter + species): by the parameters, and by the slope of each species
-    numbers_by: Array  # (batch, value, parameter + species)
-    flux_by_field: Array  # (batch, species, few): by the field at the same wavenumber
+    by_field: Array  # (batch, species, few), by ln of a species' opacity
+    by_slope: Array  # (batch, species, few), by its slope in temperature
+    by_depth: Array  # (batch, layer, few), by the optical depth of a layer
+    by_source: Array  # (batch, level, few)
 
 
-def slopes(
-    theta: Float[Array, "batch parameter"],
-    slope: Float[Array, "batch species"],
-    ln_field: Float[Array, "batch species few"],
-    lists: Int[Array, " species"],
-    thin: Thinned,
-) -> Slopes:
-    """All derivatives of columns and of their fluxes; forward mode: parameters are fewer than what they act on."""
+def local(air: Opened, ln_field: Float[Array, "batch species few"], slope: Float[Array, "batch species"]) -> Local:
+    """Fluxes of `air` with its opacities times exp(`ln_field`) (T / 700 K)^`slope`."""
 
-    def made(row: Array, field: Array) -> tuple[Array, Array]:
-        parameters = theta.shape[1]
-        air, values = columns(row[None, :parameters], row[None, parameters:], lists, thin.tables)
-        return top_flux(*depths(air, field[None], thin))[0], values[0]
+    def one(here: tuple[Opened, Array, Array]) -> Local:
+        column, field, gamma = here
+        factor, warmer = jnp.exp(field), jnp.exp(gamma[:, None] * column.warmth)
+        lines = jnp.einsum("slf,sf,sl->lf", column.lines, factor, warmer)
+        flux, back = jax.vjp(emergent_flux, lines + column.smooth, column.source)
+        by_depth, by_source = back(jnp.ones_like(flux))
+        by_field = factor * jnp.einsum("slf,lf,sl->sf", column.lines, by_depth, warmer)
+        by_slope = factor * jnp.einsum("slf,lf,sl->sf", column.lines, by_depth, warmer * column.warmth)
+        return Local(flux, by_field, by_slope, by_depth, by_source)
 
-    def one(both: tuple[Array, Array]) -> Slopes:
-        row, field = both
-        flux, values = made(row, field)
-        flux_by, values_by = jax.jacfwd(made)(row, field)
-        return Slopes(flux, values, flux_by, values_by, jax.grad(lambda f: made(row, f)[0].sum())(field))
+    return lax.map(one, (air, ln_field, slope), batch_size=CHUNK)
 
-    return lax.map(one, (jnp.concatenate([theta, slope], axis=1), ln_field))
+
+class FluxPlace(NamedTuple):
+    """Where fluxes were computed: parameters, factors of the opacities, and what fluxes do there."""
+
+    theta: Array  # (batch, parameter)
+    ln_field: Array  # (batch, species, few)
+    slope: Array  # (batch, species)
+    by_depth: Array  # (batch, layer, few)
+    by_source: Array  # (batch, level, few)
+
+
+def pulled(
+    place: FluxPlace, weight: Float[Array, "batch few"], lists: Int[Array, " species"], thin: Thinned
+) -> Float[Array, "batch parameter"]:
+    """Gradient by the parameters of the sum of `weight` times the fluxes at `place`."""
+
+    def one(here: tuple[FluxPlace, Array]) -> Float[Array, " parameter"]:
+        at, some = here
+
+        def depths(row: Float[Array, " parameter"]) -> tuple[Array, Array]:
+            column = _of_column(atmosphere(row, lists, thin.tables), thin)
+            warmer = jnp.exp(at.slope[:, None] * column.warmth)
+            lines = jnp.einsum("slf,sf,sl->lf", column.lines, jnp.exp(at.ln_field), warmer)
+            return lines + column.smooth, column.source
+
+        _, back = jax.vjp(depths, at.theta)
+        return back((at.by_depth * some, at.by_source * some))[0]
+
+    return lax.map(one, (place, weight), batch_size=CHUNK)

@@ -18,7 +18,17 @@ from jaxtyping import Array, Float
 
 from kappaflow.constants import C2, C, H
 
-__all__ = ["QUADRATURE", "Column", "Quadrature", "descend", "emergent_flux", "gauss", "planck", "start"]
+__all__ = [
+    "QUADRATURE",
+    "Column",
+    "Quadrature",
+    "descend",
+    "emergent_flux",
+    "emergent_response",
+    "gauss",
+    "planck",
+    "start",
+]
 
 THIN = 1e-2  # below this optical depth the mean transmission is the trapezium: error THIN^2 / 12
 
@@ -46,11 +56,19 @@ class Quadrature:
 
     def sums(self, decays: tuple[Array, ...]) -> tuple[Array, Array]:
         """Phi = sum_j weight_j exp(-rate_j tau) and Psi, the same over rate_j, from `decays` = exp(-units tau)."""
-        powers = [{1: decay} for decay in decays]
-        each = [_raise(powers[base], power) for base, power, _ in self.terms]
+        each = self._transmissions(decays)
         phi = sum(w * t for w, t in zip(self.weights, each, strict=True))
         psi = sum(w / r * t for w, r, t in zip(self.weights, self.rates, each, strict=True))
         return jnp.asarray(phi), jnp.asarray(psi)
+
+    def slope(self, decays: tuple[Array, ...]) -> Array:
+        """Return dPhi/dtau; that of Psi is -Phi."""
+        each = self._transmissions(decays)
+        return jnp.asarray(-sum(w * r * t for w, r, t in zip(self.weights, self.rates, each, strict=True)))
+
+    def _transmissions(self, decays: tuple[Array, ...]) -> list[Array]:
+        powers = [{1: decay} for decay in decays]
+        return [_raise(powers[base], power) for base, power, _ in self.terms]
 
 
 def _raise(have: dict[int, Array], power: int) -> Array:
@@ -137,3 +155,31 @@ def emergent_flux(
     top = start(source[0], quadrature)
     column, _ = lax.scan(lambda c, here: (descend(c, *here, quadrature), None), top, (dtau, jnp.diff(source, axis=0)))
     return column.flux
+
+
+def emergent_response(
+    dtau: Float[Array, "layer ... nu"], source: Float[Array, "level ... nu"], quadrature: Quadrature = QUADRATURE
+) -> tuple[Float[Array, "... nu"], Float[Array, "layer ... nu"], Float[Array, "level ... nu"]]:
+    """Emergent flux, and its derivatives with respect to `dtau` of every layer and to `source` of every level.
+
+    What a layer adds, rise times mean transmission, depends on its own depth and on the depth above it: two numbers per
+    layer, gathered on the way down and summed on the way up. Reverse mode would keep every power of every decay.
+    """
+
+    def layer(column: Column, here: tuple[Array, Array]) -> tuple[Column, tuple[Array, ...]]:
+        depth, rise = here
+        below = descend(column, depth, rise, quadrature)
+        (phi_above, psi_above), (phi_below, psi_below) = quadrature.sums(column.decays), quadrature.sums(below.decays)
+        steep_above, steep_below = quadrature.slope(column.decays), quadrature.slope(below.decays)
+        thick = depth > THIN
+        over = jnp.where(thick, depth, 1.0)
+        mean = jnp.where(thick, (psi_above - psi_below) / over, 0.5 * (phi_above + phi_below))
+        own = jnp.where(thick, (phi_below - mean) / over, 0.5 * steep_below)
+        above = jnp.where(thick, (phi_below - phi_above) / over, 0.5 * (steep_above + steep_below))
+        return below, (mean, rise * own, rise * above)
+
+    column, (mean, own, above) = lax.scan(layer, start(source[0], quadrature), (dtau, jnp.diff(source, axis=0)))
+    zero = jnp.zeros_like(column.flux)
+    _, of_dtau = lax.scan(lambda deeper, here: (deeper + here[1], deeper + here[0]), zero, (own, above), reverse=True)
+    of_source = -jnp.diff(mean, axis=0, prepend=1.0, append=0.0)
+    return column.flux, of_dtau, of_source

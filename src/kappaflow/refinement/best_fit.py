@@ -31,6 +31,8 @@ EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
 STAGES = 5  # after which `advance` is called
 THREADS = os.cpu_count() or 1
 HOPELESS = 60.0  # nats: a combination of line lists that a full step would leave farther behind goes no further
+OVERTAKEN = 1.0  # nats by which one must have passed the best for all to start from it, too
+ROUNDS = 2  # of starts from the best at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +227,8 @@ def best_modes(
 ) -> tuple[tuple[Mode, ...], tuple[dict[str, Any], ...]]:
     """Climb from the best of `theta` (n, D) in each of `joints` (lists, density); the best mode of each, best first.
 
-    Every combination is also started from the best mode of all: a side valley of one is seldom one of all. Those that
-    then are far behind it stay where they are.
+    Every combination is also started from the best mode of all, and again if one has then passed it: a side valley of
+    one is seldom one of all. Those that then are far behind it stay where they are.
     """
     easing, together, alone = settings.steps
     first = joints[0][1]
@@ -244,16 +246,31 @@ def best_modes(
     top = max(best, key=lambda run: run.climb.value)
     on([top], alone)
     advance("best")
-    again = [_Run(run.choice, Climb(top.climb.z)) for run in best if run is not top]
-    on(again, together)
-    near = [max((_best(best, i), _best(again, i)), key=lambda run: run.climb.value) for i in _choices(again)]
-    on([run for run in near if run.climb.foreseen > top.climb.value - HOPELESS], alone)
+    again: list[_Run] = []
+    for _ in range(ROUNDS):
+        again += _from_the_best(on, best + again, top, settings.steps)
+        higher = max(best + again, key=lambda run: run.climb.value)
+        if higher.climb.value < top.climb.value + OVERTAKEN:
+            break
+        top = higher
     advance("fit")
     modes = [Mode(joints[i][0], _best(best + again, i).climb, joints[i][1]) for i in range(len(joints))]
     records = [_record("eased", joints[0][0], climb) for climb in begun]
     records += [_record("kept", joints[run.choice][0], run.climb) for run in runs]
     records += [_record("from the best", joints[run.choice][0], run.climb) for run in again]
     return tuple(sorted(modes, key=lambda mode: -mode.climb.value)), tuple(records)
+
+
+def _from_the_best(
+    on: Callable[[list[_Run], int], None], runs: list[_Run], top: _Run, steps: tuple[int, int, int]
+) -> list[_Run]:
+    """Start every other combination of `runs` from `top`; the best run of each goes on, unless it is far behind."""
+    _, together, alone = steps
+    again = [_Run(i, Climb(top.climb.z)) for i in _choices(runs) if i != top.choice]
+    on(again, together)
+    near = [_best(runs + again, run.choice) for run in again]
+    on([run for run in near if run.climb.foreseen > top.climb.value - HOPELESS], alone)
+    return again
 
 
 def _best(runs: Sequence[_Run], choice: int) -> _Run:

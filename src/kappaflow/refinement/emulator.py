@@ -7,21 +7,19 @@ same posterior.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
-from kappaflow.refinement.likelihood import Joint
+from kappaflow.refinement.likelihood import Joint, ThinFluxes, ThinPredictor
 from kappaflow.refinement.outer import Outer
-from kappaflow.refinement.warp import Warp
 
-Pull = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-__all__ = ["Emulator", "Lessons", "expansion"]
+__all__ = ["About", "Emulator", "Lessons"]
 
 RIDGE = 1e-4  # of the weights, over the bends' root mean square
-PRECISION = np.float32  # a thousandth of a nat, and half the time
 NEAR = 10.0  # standard deviations of the noise: spectra that bend by more count less, as those of clouds that appear
 
 
@@ -36,78 +34,113 @@ class Lessons(NamedTuple):
         return Lessons(np.concatenate([self.z, other.z]), np.concatenate([self.flux, other.flux]))
 
 
-def expansion(joint: Joint, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Spectrum (n,) over its plain factor at z (size,), and its derivatives (inputs, n)."""
-    outer, c = Outer(joint), joint.coordinates
-    factor, point = float(outer.factor(z[None])[0]), c.point(z)
-    made = joint.predictor.derivatives(point.theta[None], point.field[None])
-    flux, of_theta, of_field = (a[0][..., joint.data.good] * np.exp(point.ln_scale) / factor for a in made)
-    sigma = np.asarray(c.sigma)[c.varied, None]
-    return flux, np.concatenate(
-        [(of_theta[c.free] * point.slope[c.free, None])[outer.smooth], of_field[c.varied] * sigma]
-    )
+@dataclass(frozen=True, eq=False)
+class About:
+    """What is known exactly about a mode `z` (size,): its spectrum, with derivatives, on pixels and when thinned.
+
+    Inputs are what the spectrum depends on but for its plain factor: smooth parameters and coefficients.
+    """
+
+    joint: Joint
+    z: np.ndarray
+
+    @cached_property
+    def outer(self) -> Outer:
+        """Where the coordinates are."""
+        return Outer(self.joint)
+
+    @cached_property
+    def thin(self) -> ThinPredictor:
+        """The model at a few wavenumbers."""
+        return self.joint.predictor.thinned(self.joint.data.good)
+
+    @property
+    def count(self) -> int:
+        """Number of smooth parameters: the first of the inputs."""
+        return self.outer.smooth.size
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Inputs of the mode."""
+        return self.z[self.outer.inputs]
+
+    @cached_property
+    def expanded(self) -> tuple[np.ndarray, np.ndarray]:
+        """Spectrum (n,) over its plain factor, and its derivatives (inputs, n)."""
+        joint, c = self.joint, self.joint.coordinates
+        factor, point = float(self.outer.factor(self.z[None])[0]), c.point(self.z)
+        made = joint.predictor.derivatives(point.theta[None], point.field[None])
+        flux, of_theta, of_field = (a[..., joint.data.good] * np.exp(point.ln_scale) / factor for a in made)
+        return flux[0], self.by_inputs(point.slope[None, c.free[self.outer.smooth]], of_theta, of_field)[0]
+
+    @cached_property
+    def white(self) -> np.ndarray:
+        """One over the noise (n,) at the mode."""
+        factor, f = float(self.outer.factor(self.z[None])[0]), self.joint.coordinates.point(self.z).f
+        return 1 / np.sqrt(self.joint.data.error**2 + (f * factor * self.expanded[0]) ** 2)
+
+    @cached_property
+    def thinned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Fluxes (few,) at a few wavenumbers, and the derivatives (inputs, few) of these over themselves."""
+        theta, slope, field = self.points(self.centre[None])
+        flux, by_field = self.thin.at(theta).local(field)
+        few = flux.shape[1]
+        columns = self.thin.at(np.repeat(theta, few, axis=0))
+        columns.local(np.repeat(field, few, axis=0))
+        by_theta = columns.pulled(np.eye(few)).T[None]  # each flux by itself
+        return flux[0], self.by_inputs(slope, by_theta, by_field)[0] / flux[0]
+
+    def points(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Parameters (b, D), their slopes (b, smooth) and coefficients (b, K) at `inputs` (b, inputs)."""
+        c, smooth = self.joint.coordinates, self.joint.coordinates.free[self.outer.smooth]
+        u = inputs[:, : self.count]
+        theta = np.tile(c.point(self.z).theta, (len(inputs), 1))
+        theta[:, smooth] = np.asarray(c.box.low)[smooth] + c.box.widths[smooth] * ndtr(u)
+        slope = c.box.widths[smooth] * np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi)
+        field = np.zeros((len(inputs), np.size(c.sigma)))
+        field[:, c.varied] = np.asarray(c.sigma)[c.varied] * inputs[:, self.count :]
+        return theta, slope, field
+
+    def by_inputs(self, slope: np.ndarray, of_theta: np.ndarray, of_field: np.ndarray) -> np.ndarray:
+        """Return derivatives (b, inputs, m) from those by parameters (b, D, m) and coefficients (b, K, m)."""
+        smooth = self.joint.coordinates.free[self.outer.smooth]
+        return np.concatenate([of_theta[:, smooth] * slope[..., None], self.by_coefficients(of_field)], axis=1)
+
+    def by_coefficients(self, of_field: np.ndarray) -> np.ndarray:
+        """Return derivatives (b, varied, m) by coordinates of coefficients from those by all coefficients (b, K, m)."""
+        c = self.joint.coordinates
+        return of_field[:, c.varied] * np.asarray(c.sigma)[c.varied, None]
 
 
 class Emulator:
-    """Spectra over their plain factor, whitened by the noise at the mode, at warped inputs, with gradients.
+    """Spectra over their plain factor, whitened by the noise at the mode: sums of `rows` (m, n).
 
-    Parameters
-    ----------
-    warp : the inputs
-    flux, slopes : (n,) and (inputs, n), the spectrum and its derivatives at the mode
-    lessons : exact spectra about it
+    Rows are the mode's spectrum, its derivatives by the inputs, and what the bend at each of a few wavenumbers does.
     """
 
-    def __init__(self, warp: Warp, flux: np.ndarray, slopes: np.ndarray, lessons: Lessons) -> None:
-        self.warp = warp
-        self.first, self.linear = (flux * warp.white).astype(PRECISION), (slopes * warp.white).astype(PRECISION)
-        inputs = lessons.z[:, warp.outer.inputs]
-        theta, _, field = warp.points(inputs)
-        shift = inputs - warp.centre
-        bent = warp.thin.at(theta, field).flux(field) / warp.unit - 1 - shift @ warp.bends
-        rest = lessons.flux * warp.white - flux * warp.white - shift @ (slopes * warp.white)
-        self.weights = _ridge(bent, rest).astype(PRECISION)  # (few, n)
+    def __init__(self, about: About, lessons: Lessons) -> None:
+        self.about = about
+        flux, slopes = about.expanded
+        inputs = lessons.z[:, about.outer.inputs]
+        theta, _, field = about.points(inputs)
+        shares, _ = self.shares(inputs, about.thin.at(theta), field)
+        known = np.concatenate([flux[None], slopes]) * about.white
+        bent, few = shares[:, len(known) :], shares.shape[1] - len(known)
+        rest = lessons.flux * about.white - shares[:, : len(known)] @ known
+        weights = _ridge(bent, rest) if len(inputs) else np.zeros((few, flux.size))
+        self.rows = np.concatenate([known, weights])
 
-    def __call__(self, warped: np.ndarray) -> tuple[np.ndarray, np.ndarray, Pull]:
-        """Plain inputs (b, inputs) and spectra (b, n) of `warped` inputs.
-
-        Also what gives the gradient (b, inputs) of sums over both, with weights (b, inputs) and (b, n).
-        """
-        warp, n = self.warp, self.warp.count
-        theta, slope, field = warp.points(warped)
-        at = warp.thin.at(theta, field)
-        plain = warped.copy()
-        moved, turned = warp.shift(warped, at.numbers)
-        plain[:, n:] -= moved
-        shift = plain - warp.centre
-        bent = at.flux(warp.points(plain)[2]) / warp.unit - 1 - shift @ warp.bends
-        value = self.first + shift.astype(PRECISION) @ self.linear + bent.astype(PRECISION) @ self.weights
-
-        def pulled(of_plain: np.ndarray, of_value: np.ndarray) -> np.ndarray:
-            of_bent = of_value @ self.weights.T
-            of_field = at.pulled_flux(of_bent / warp.unit)
-            out = of_plain + of_value @ self.linear.T - of_bent @ warp.bends.T
-            out += warp.by_inputs(slope, np.zeros_like(theta), of_field)
-            of_numbers = -(out[:, n:] * turned) @ warp.mimic
-            return out + warp.by_inputs(slope, *at.pulled_columns(of_numbers)) - of_numbers @ warp.linear.T
-
-        return plain, value, pulled
-
-    def slopes(self, warped: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Spectra (b, n), their derivatives (b, inputs, n) and those of the plain inputs (b, inputs, inputs)."""
-        warp, n = self.warp, self.warp.count
-        theta, slope, field = warp.points(warped)
-        moved, turned = warp.shift(warped, warp.thin.at(theta, field).numbers)
-        plain = warped.copy()
-        plain[:, n:] -= moved
-        made = warp.thin.slopes(theta, warp.points(plain)[2])
-        numbers = warp.by_inputs(slope[..., None], made.numbers_by_theta, made.numbers_by_field)
-        few = warp.by_inputs(slope[..., None], made.flux_by_theta, made.flux_by_field) / warp.unit
-        turn = np.tile(np.eye(warped.shape[1]), (len(warped), 1, 1))
-        turn[:, :, n:] -= (numbers - warp.linear) @ warp.mimic.T * turned[:, None]
-        shift = plain - warp.centre
-        value = self.first + shift @ self.linear + (made.flux / warp.unit - 1 - shift @ warp.bends) @ self.weights
-        return value, turn @ (self.linear + (few - warp.bends) @ self.weights), turn
+    def shares(self, inputs: np.ndarray, columns: ThinFluxes, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Shares (b, m) of the rows at `inputs`, and the derivatives (b, coefficients, few) of the bends among them."""
+        about = self.about
+        unit, bends = about.thinned
+        flux, by_field = columns.local(field)
+        shift = inputs - about.centre
+        bent = flux / unit - 1 - shift @ bends
+        return (
+            np.concatenate([np.ones((len(inputs), 1)), shift, bent], axis=1),
+            about.by_coefficients(by_field) / unit - bends[about.count :],
+        )
 
 
 def _ridge(bent: np.ndarray, rest: np.ndarray) -> np.ndarray:

@@ -8,14 +8,15 @@ of the proposals is accepted where a tenth of as many weighted draws would count
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from kappaflow.refinement.follow import Followed
+from kappaflow.refinement.collapsed import Collapsed
 from kappaflow.refinement.importance import Judged, judge
-from kappaflow.refinement.population import Population, effective, split_r_hat, walk
+from kappaflow.refinement.population import Population, effective, split_r_hat
 
-__all__ = ["ExactPath", "ExactState", "go_on", "state_at"]
+__all__ = ["ExactPath", "ExactState", "Walker", "go_on", "state_at"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,30 +59,41 @@ class ExactPath:
         return ExactPath(v, z, ln_weight, Judged.joined([self.proposed, after.proposed]), share, self.smooth)
 
 
-def state_at(density: Followed, v: np.ndarray, rng: np.random.Generator) -> ExactState:
+def state_at(density: Collapsed, v: np.ndarray, rng: np.random.Generator) -> ExactState:
     """Let chains be at v (b, k)."""
     value = density(v)[0]
-    judged = judge(density.density.joint, density.complete(v, rng), value)
+    judged = judge(density.joint, *density.complete(v, rng))
     return ExactState(v, judged.z, judged.ln_weight + value)
 
 
-def go_on(
-    density: Followed,
-    state: ExactState,
-    chains: Population,
-    steps: int,
-    rng: np.random.Generator,
-    *,
-    trajectories: int,
-) -> tuple[ExactState, ExactPath]:
-    """Take `steps` steps of `trajectories` each; `chains` says how they are walked."""
+class Walker(Protocol):
+    """A density that is walked on (`sampling.Learned`)."""
+
+    @property
+    def density(self) -> Collapsed:
+        """The emulated one."""
+        ...
+
+    @property
+    def chains(self) -> Population:
+        """How it is walked."""
+        ...
+
+    def walk(self, chains: Population, n: int, rng: np.random.Generator) -> tuple[Population, np.ndarray, np.ndarray]:
+        """Walk `n` trajectories (`population.walk`)."""
+        ...
+
+
+def go_on(state: ExactState, walker: Walker, steps: int, rng: np.random.Generator) -> tuple[ExactState, ExactPath]:
+    """Take `steps` steps of one trajectory each."""
+    density = walker.density
     path, proposed = [], []
     here = state.ln_exact - density(state.v)[0]
     accepted = 0.0
     for _ in range(steps):
-        _, places, values = walk(density, replace(chains, at=state.v), trajectories, rng)
+        _, places, values = walker.walk(replace(walker.chains, at=state.v), 1, rng)
         v = places[-1]
-        judged = judge(density.density.joint, density.complete(v, rng), values[-1])
+        judged = judge(density.joint, *density.complete(v, rng))
         moved = np.log(rng.random(len(v))) < judged.ln_weight - here
         here = np.where(moved, judged.ln_weight, here)
         state = ExactState(
@@ -93,4 +105,4 @@ def go_on(
         path.append((state.v, state.z, here))
         proposed.append(judged)
     at, z, ln_weight = (np.stack(column) for column in zip(*path, strict=True))
-    return state, ExactPath(at, z, ln_weight, Judged.joined(proposed), accepted, density.density.outer.smooth)
+    return state, ExactPath(at, z, ln_weight, Judged.joined(proposed), accepted, density.outer.smooth)

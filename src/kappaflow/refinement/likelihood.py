@@ -19,7 +19,7 @@ import numpy as np
 from kappaflow.instrument import on_nrs2
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
-from kappaflow.refinement.thin import ThinModel, ThinSlopes
+from kappaflow.refinement.thin import ThinModel
 
 __all__ = [
     "Expansion",
@@ -27,53 +27,34 @@ __all__ = [
     "ListedModel",
     "Observation",
     "Predictor",
+    "ThinFluxes",
     "ThinPredictor",
-    "ThinColumns",
     "log_likelihood",
     "marginal_log_likelihood",
     "score",
 ]
 
 LEAST = 8  # spectra computed at once
-TOGETHER = 4  # spectra whose derivatives are: they share one reading of the opacity table
+TOGETHER = 2  # spectra whose derivatives are: they share one reading of the opacity table, and more gain little
 
 
-class ThinColumns(Protocol):
-    """Columns of one batch, their numbers and fluxes at a few wavenumbers, with the ways back (`thin.ThinSpectra`)."""
+class ThinFluxes(Protocol):
+    """Columns of one batch, and their fluxes at a few wavenumbers (`thin.ThinColumns`)."""
 
-    numbers: np.ndarray  # (b, values)
-
-    def flux(self, field: np.ndarray) -> np.ndarray:
-        """Fluxes (b, few) with the coefficients `field` (b, K)."""
+    def local(self, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Fluxes (b, few) with the coefficients `field` (b, K), and their derivatives (b, K, few) by these."""
         ...
 
-    def pulled_flux(self, weight: np.ndarray) -> np.ndarray:
-        """Gradient (b, K) by the coefficients, columns held, of the sum of `weight` (b, few) times `flux`."""
-        ...
-
-    def pulled_columns(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradients (b, D), (b, K) of the last `pulled_flux` and of the sum of `weight` (b, values) times `numbers`."""
+    def pulled(self, weight: np.ndarray) -> np.ndarray:
+        """Gradient (b, D) by the parameters of the sum of `weight` (b, few) times the fluxes last computed."""
         ...
 
 
 class ThinPredictor(Protocol):
-    """Numbers through which parameters act on a spectrum, and fluxes that bend as its pixels do (`thin.ThinModel`)."""
+    """Fluxes that bend as the pixels of a spectrum do (`thin.ThinModel`)."""
 
-    @property
-    def inside(self) -> np.ndarray:
-        """Which coefficients (K,) the numbers depend on."""
-        ...
-
-    def at(self, theta: np.ndarray, field: np.ndarray) -> ThinColumns:
-        """Columns of `theta` (b, D) and `field` (b, K)."""
-        ...
-
-    def slopes(self, theta: np.ndarray, field: np.ndarray) -> ThinSlopes:
-        """Fluxes, their derivatives and those of the numbers, of `theta` (b, D) and `field` (b, K)."""
-        ...
-
-    def response(self, theta: np.ndarray, field: np.ndarray) -> np.ndarray:
-        """Return the derivatives (values, p) of the spectrum of `theta` (D,) and `field` (K,) by the numbers."""
+    def at(self, theta: np.ndarray) -> ThinFluxes:
+        """Columns of `theta` (b, D)."""
         ...
 
 
@@ -111,7 +92,7 @@ class ListedModel:
         return np.asarray(self.model(theta[rows], field[rows], np.array(self.lists)), float)[: len(theta)]
 
     def derivatives(self, theta: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Spectra and all their derivatives, in batches of one or of four."""
+        """Spectra and all their derivatives, in batches of one or of two."""
         size = 1 if len(theta) == 1 else TOGETHER
         parts = [self._derivatives(theta[i : i + size], field[i : i + size], size) for i in range(0, len(theta), size)]
         flux, of_theta, of_field = (np.concatenate(some) for some in zip(*parts, strict=True))

@@ -10,9 +10,10 @@ import numpy as np
 __all__ = ["Population", "bridged", "effective", "log_normalization", "split_r_hat", "walk"]
 
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-WANTED = 0.85  # share of short trajectories that are accepted, to which the step is tuned
+Between = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+WANTED = 0.8  # share of short trajectories that are accepted, to which the step is tuned
 SHORT = (0.5, 1.5)  # reach of a trajectory that tunes the step
-REACH = (1.0, 1.5)  # and of others, the second times the longest standard deviation: a quarter of a turn, 1.57
+REACH = (0.8, 1.8)  # and of others: a quarter of a turn is 1.57
 LONGEST = 64  # steps of one
 FINER = 0.4  # of the step: every chain has its own at every trajectory, so that none is held where the density is stiff
 
@@ -25,35 +26,42 @@ class Population:
     root: np.ndarray  # (k, k), a square root of the metric's inverse
     step: float = 0.3
     accepted: float = 0.0  # mean over the last walk
-    longest: float = 1.0  # standard deviation of the density over the metric's, where it is largest
-
-    def measured(self, draws: np.ndarray) -> Population:
-        """Return the same with its longest standard deviation measured from `draws` (n, k)."""
-        x = np.linalg.solve(self.root, (draws - draws.mean(axis=0)).T)
-        return replace(self, longest=float(np.sqrt(np.linalg.eigvalsh(np.cov(x))[-1])))
 
 
 def walk(
-    density: Density, start: Population, n: int, rng: np.random.Generator, *, tune: bool = False
+    density: Density,
+    start: Population,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    tune: bool = False,
+    between: Between | None = None,
 ) -> tuple[Population, np.ndarray, np.ndarray]:
     """Walk `n` trajectories; return where it ended, the path (n, b, k) and ln density along it (n, b).
 
     `density` gives ln density (b,) and a force (b, k) at points (b, k). The force may be any function of the place: an
     approximate gradient costs acceptance, never exactness. With `tune` the step is adapted on the way, and the path
-    must not be used as draws. A trajectory that diverges is not accepted, and not worth a warning.
+    must not be used as draws. Before or after every trajectory, as a coin falls, `between` may move chains at (b, k)
+    with ln density (b,) by steps of its own. Where these are reversible both together are, which they would not be in a
+    fixed order, and delayed acceptance (`exact_chains.py`) asks for it. A trajectory that diverges is not accepted, and
+    not worth a warning.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return _walk(density, start, n, rng, tune)
+        return _walk(density, start, n, rng, tune, between)
 
 
 def _walk(
-    density: Density, start: Population, n: int, rng: np.random.Generator, tune: bool
+    density: Density, start: Population, n: int, rng: np.random.Generator, tune: bool, between: Between | None
 ) -> tuple[Population, np.ndarray, np.ndarray]:
     at, root, step = start.at, start.root, start.step
     value, force = density(at)
     path, values, accepted = np.empty((n, *at.shape)), np.empty((n, len(at))), 0.0
-    low, high = SHORT if tune else (REACH[0], REACH[1] * max(1.0, start.longest))
+    low, high = SHORT if tune else REACH
     for i in range(n):
+        first = between is not None and rng.random() < 0.5
+        if between is not None and first:
+            at, _ = between(at, value, rng)
+            value, force = density(at)
         momentum = rng.standard_normal(at.shape)
         before = value - 0.5 * (momentum**2).sum(axis=1)
         size = step * FINER ** rng.random((len(at), 1))
@@ -69,6 +77,9 @@ def _walk(
         moved = rng.random(len(at)) < chance
         at, force = np.where(moved[:, None], there, at), np.where(moved[:, None], pull, force)
         value = np.where(moved, height, value)
+        if between is not None and not first:
+            at, _ = between(at, value, rng)
+            value, force = density(at)
         path[i], values[i] = at, value
         accepted += float(chance.mean()) / n
         if tune:

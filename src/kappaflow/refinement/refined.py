@@ -28,7 +28,7 @@ __all__ = ["RefineSettings", "Refined", "refine"]
 NEGLIGIBLE = 12.0  # nats below the best by Laplace's approximation, whose error is 1 to 3: not looked at
 BEHIND = 7.0  # nats below the best by the first weights: a combination that is not sampled to the end
 # Every combination also starts from the best of all, and chains find what the last steps would.
-QUICKER = FitSettings(starts=6, screened=96, kept=1, steps=(4, 6, 30), tolerance=0.5)
+QUICKER = FitSettings(starts=6, screened=96, kept=2, steps=(4, 6, 30), tolerance=0.1)
 HEAVY = 0.01  # share from which a combination's convergence matters
 
 

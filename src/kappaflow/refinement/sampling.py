@@ -1,10 +1,9 @@
 """Exact draws about one mode: an emulator learns from exact spectra, chains walk on it, exact weights judge them.
 
-Round by round: coordinates are learnt that follow the posterior's bends (`follow.py`); chains walk on the emulator;
-radius, gains and sigma_cal are drawn for some of their places; the forward model says what these are worth, and its
-spectra teach the emulator. When enough of the weight is shared the last walk is weighed, and the weights make its draws
-exact, whatever the emulator misses. Where they have a heavy tail chains go on by steps that the forward model accepts
-(`exact_chains.py`).
+Round by round: chains walk in the parameters, everything else integrated out on the emulator (`collapsed.py`); the rest
+is drawn for some of their places; the forward model says what these are worth, and its spectra teach the emulator. When
+enough of the weight is shared the last walk is weighed, and the weights make its draws exact, whatever the emulator
+misses. Where they have a heavy tail chains go on by steps that the forward model accepts (`exact_chains.py`).
 """
 
 from __future__ import annotations
@@ -16,21 +15,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kappaflow.refinement.emulated import EmulatedDensity
-from kappaflow.refinement.emulator import Emulator, Lessons, expansion
+from kappaflow.refinement.collapsed import Collapsed
+from kappaflow.refinement.emulator import About, Emulator, Lessons
 from kappaflow.refinement.exact_chains import ExactPath, ExactState, go_on, state_at
-from kappaflow.refinement.follow import Follow, Followed, Places, places
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
+from kappaflow.refinement.lead import Lead
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.outer import Outer
 from kappaflow.refinement.population import Population, bridged, effective, log_normalization, split_r_hat, walk
-from kappaflow.refinement.warp import Warp
+from kappaflow.refinement.refresh import Refresh
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "learn", "sample"]
 
 LIMITS = {"pareto_k": 0.7, "r_hat": 1.05, "ess": 100.0}  # Vehtari et al. 2024 for the first
-AROUND = 0.7  # how far from the mode chains begin and are the places looked at first, in Laplace's standard deviations
-FIRST = 0.8  # and the spectra of the first lesson
+AROUND = 0.7  # how far from the mode chains begin, in Laplace's standard deviations
+FIRST = 0.8  # and the spectra of the first lesson are
+CORRELATED = 6  # places of a path that count as one for its covariance
+KNOWN = 200  # draws of Laplace's normal density from which it is first learnt how parameters follow each other
+LOOKED = 3  # times as many places as are weighed from which it is learnt where the rest is
 OFF = 50.0  # nats: places that are less likely than the middle one by more are off the posterior
 FLATTENED = 8.0  # ln weights are divided by this where chains begin anew
 HOPELESS = 300.0  # nats: draws worth less than the best by more teach nothing
@@ -44,17 +45,16 @@ class Effort:
 
     chains: int = 32
     first: int = 96  # spectra of the first lesson
-    rounds: tuple[int, int] = (4, 7)  # of learning, at least and at most
-    tuned: int = 8  # trajectories of every round that tune the step
-    walked: int = 6  # and that are weighed
-    weighed: int = 64  # draws per round: as many spectra as are computed together; and places looked at
+    rounds: tuple[int, int] = (3, 6)  # of learning, at least and at most
+    tuned: int = 4  # trajectories of every round that tune the step
+    walked: int = 4  # and that are weighed
+    weighed: int = 64  # draws per round: as many spectra as are computed together
     enough: float = 0.25  # share of effective draws that ends the learning
-    last: int = 32  # trajectories of the last walk, all of whose places are draws
+    last: int = 16  # trajectories of the last walk, all of whose places are draws
     walks: int = 8  # times that it is walked on at most, until enough draws count
     final: int = 384  # draws that are weighed at the end
     taught: int = 1  # times that the emulator learns from those where they are not enough
     steps: int = 16  # of exact chains until they are looked at
-    trajectories: int = 1  # of one such step
     looks: int = 6  # at most
 
 
@@ -89,13 +89,18 @@ class Sampled:
 class Learned:
     """An emulator that knows its posterior well enough for a last walk, or as well as it will, and where chains are."""
 
-    density: Followed
+    density: Collapsed
     chains: Population
-    expanded: tuple[np.ndarray, np.ndarray]  # the mode's spectrum and its derivatives
     lessons: Lessons
-    seen: tuple[Places, ...]  # of the last two rounds
+    refresh: Refresh
     log_evidence: float = -np.inf  # from the few draws that were weighed
     rounds: int = 0
+
+    def walk(
+        self, chains: Population, n: int, rng: np.random.Generator, *, tune: bool = False
+    ) -> tuple[Population, np.ndarray, np.ndarray]:
+        """Walk on the emulator (`population.walk`), parameters refreshed with every trajectory."""
+        return walk(self.density, chains, n, rng, tune=tune, between=partial(self.refresh, self.density.value))
 
 
 def sample(
@@ -122,23 +127,17 @@ def learn(
     advance: Callable[[], None],
 ) -> Learned:
     """Teach an emulator about the mode, see `sample`, until enough of the weight is shared."""
-    outer = Outer(joint)
-    expanded = expansion(joint, z)
-    warp = Warp(joint, z, *expanded)
+    about = About(joint, z)
     begin = z + FIRST * rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
-    begin[:, outer.inputs] = warp.plain(begin[:, outer.inputs])
     flux = joint.fluxes([joint.coordinates.point(row) for row in begin])
-    lessons = Lessons(begin, flux / outer.factor(begin)[:, None])
-    plain = EmulatedDensity(joint, Emulator(warp, *expanded, lessons), z, covariance)
-    root = np.linalg.cholesky(outer.covariance(z, covariance))
-    around = plain.of(z[None]) + AROUND * rng.standard_normal((effort.weighed, len(root))) @ root.T
-    value = plain(around)[0]
-    around = around[value > np.median(value) - OFF]
-    seen = places(plain, around)
-    density = Followed(plain, Follow.fitted(seen))
-    start = around[np.sort(rng.choice(len(around), effort.chains))]
-    start[:, density.count :] = 0.0  # the rest where it follows
-    learned = Learned(density, Population(start, density.root(seen)), expanded, lessons, (seen,))
+    lessons = Lessons(begin, flux / about.outer.factor(begin)[:, None])
+    density = _first(about, lessons, covariance)
+    root = density.lead.root
+    around = density.lead.centre + AROUND * rng.standard_normal((effort.weighed, len(root))) @ root.T
+    start = around[np.argsort(-density(around)[0])[: effort.chains]]
+    density = _following(density, around, root @ root.T)
+    refresh = Refresh.learnt(density.lead.centre + rng.standard_normal((KNOWN, len(root))) @ root.T, about.count)
+    learned = Learned(density, Population(start, _metric(density, start)), lessons, refresh)
     while True:
         learned, judged, enough = _round(learned, effort, rng)
         advance()
@@ -186,16 +185,14 @@ def _chained(
 ) -> Sampled:
     """Go on from the weighed draws of a walk by exact steps; what is proposed in the first of them is learnt from."""
     learned = _anew(learned, walked, effort, rng)
-    step = partial(go_on, chains=learned.chains, trajectories=effort.trajectories, steps=effort.steps, rng=rng)
-    state, path = step(learned.density, state_at(learned.density, learned.chains.at, rng))
+    state, path = go_on(state_at(learned.density, learned.chains.at, rng), learned, effort.steps, rng)
     learned = _taught(replace(learned, chains=replace(learned.chains, at=state.v)), path.proposed)
-    step = partial(step, chains=learned.chains)
-    state, path = step(learned.density, replace(state, v=learned.chains.at))
+    state, path = go_on(state, learned, effort.steps, rng)
     for _ in range(effort.looks - 1):
         advance()
         if path.r_hat < LIMITS["r_hat"] and path.ess > LIMITS["ess"]:
             break
-        state, more = step(learned.density, state)
+        state, more = go_on(state, learned, effort.steps, rng)
         path = path.joined(more)
     ratio, evidence = _evidence(learned, state, path, effort, rng)
     equal = Weights(np.full(path.ln_weight.size, -np.log(path.ln_weight.size)), ratio, 0.0)
@@ -211,60 +208,88 @@ def _evidence(
     Proposals are no draws of the emulator, they begin where exact chains are: it is walked once more.
     """
     density, chains = learned.density, learned.chains
-    _, places, values = walk(density, replace(chains, at=state.v), effort.walked, rng)
-    judged = judge(density.density.joint, density.complete(places[-1], rng), values[-1])
+    _, places, values = learned.walk(replace(chains, at=state.v), effort.walked, rng)
+    judged = judge(density.joint, *density.complete(places[-1], rng))
     ratio = bridged(judged.ln_weight, path.ln_weight.ravel())
     flat = np.moveaxis(places, 1, 0).reshape(-1, places.shape[2])
     whole = log_normalization(density, flat, values.T.ravel(), rng, about=chains.root)
-    return ratio, whole + ratio - _constants(density.density)
+    return ratio, whole + ratio - _constants(density)
 
 
-def _constants(density: EmulatedDensity) -> float:
+def _constants(density: Collapsed) -> float:
     """Ln of what normalizes the priors and the noise that the density leaves out."""
     outer = density.outer
     return 0.5 * np.log(2 * np.pi) * (outer.inputs.size + outer.structure.size + density.joint.data.flux.size)
 
 
+def _first(about: About, lessons: Lessons, covariance: np.ndarray) -> Collapsed:
+    """Return the density on a first emulator; the rest is looked for by Laplace's `covariance`."""
+    outer = about.outer
+    both = np.concatenate([outer.of(about.z[None])[0], about.z[outer.structure], about.z[outer.field]])
+    x, rest = Collapsed.parts(about)
+    order = np.concatenate([x, rest])
+    lead = Lead.straight(both[x], both[rest], outer.covariance(about.z, covariance)[np.ix_(order, order)])
+    return Collapsed(Emulator(about, lessons), lead, covariance)
+
+
+def _following(density: Collapsed, x: np.ndarray, covariance: np.ndarray) -> Collapsed:
+    """Return the same density, the rest looked for where it was found at places x (a, k)."""
+    found = density.found(x)
+    there = found.value > np.median(found.value) - OFF
+    lead = Lead.fitted(x[there], found.middle[there], found.ln_det[there], covariance)
+    return Collapsed(density.emulator, lead, density.covariance)
+
+
 def _round(learned: Learned, effort: Effort, rng: np.random.Generator) -> tuple[Learned, Judged, bool]:
-    """Walk, weigh some places, restart from the good ones, look at them; also whether that was enough."""
+    """Walk, weigh some places, restart from the good ones; also whether that was enough."""
     density = learned.density
-    chains, _, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
-    chains, path, values = walk(density, chains, effort.walked, rng)
+    chains, _, _ = learned.walk(learned.chains, effort.tuned, rng, tune=True)
+    chains, path, values = learned.walk(chains, effort.walked, rng)
     flat = path.reshape(-1, path.shape[2])
     order = rng.permutation(len(flat))
-    x, ln_drawn = flat[order[: effort.weighed]], values.ravel()[order[: effort.weighed]]
-    judged = judge(density.density.joint, density.complete(x, rng), ln_drawn)
+    x = flat[order[: effort.weighed]]
+    judged = judge(density.joint, *density.complete(x, rng))
     weights = smoothed(judged.ln_weight)
     evidence = log_normalization(density, flat[order], values.ravel()[order], rng, about=chains.root)
     kept = judged.ln_weight > judged.ln_weight.max() - SEEN
     ln_chance = np.where(kept, judged.ln_weight / FLATTENED, -np.inf)
     chance = np.exp(ln_chance - np.logaddexp.reduce(ln_chance))
     at = x[np.sort(rng.choice(len(x), effort.chains, p=chance))]
-    others = flat[rng.choice(len(flat), max(effort.weighed - effort.chains, 0))]
-    seen = places(density.density, density.back(np.concatenate([at, others])))
     rounds = learned.rounds + 1
     enough = rounds >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed
-    after = replace(
-        learned,
-        chains=replace(chains.measured(flat), at=at),
-        seen=(*learned.seen[-1:], seen) if rounds > 1 else (seen,),  # the first were not the posterior's
-        log_evidence=evidence + weights.ln_mean,
-        rounds=rounds,
+    root = _covariance_root(flat, density.lead.root)
+    density = _following(density, flat[order[: LOOKED * effort.weighed]], root @ root.T)
+    after = Learned(
+        density,
+        replace(chains, at=at, root=_metric(density, x)),
+        learned.lessons,
+        Refresh.learnt(flat, density.about.count),
+        evidence + weights.ln_mean,
+        rounds,
     )
     return after, judged, enough
 
 
+def _covariance_root(path: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Root of the covariance of a path (n, k), which is mixed with the one known before: it is short."""
+    n, k = len(path) / CORRELATED, path.shape[1]
+    share = n / (n + k)
+    return np.linalg.cholesky(share * np.cov(path.T).reshape(k, k) + (1 - share) * root @ root.T)
+
+
+def _metric(density: Collapsed, x: np.ndarray) -> np.ndarray:
+    """Root of the inverse of the mean information at places x (a, k): steps are as long as stiff places allow."""
+    return np.linalg.cholesky(np.linalg.inv(density.information(x).mean(axis=0)))
+
+
 def _taught(learned: Learned, judged: Judged) -> Learned:
-    """Let the emulator learn from draws that were judged, and coordinates follow what was seen."""
-    followed, old = learned.density, learned.density.density
+    """Let the emulator learn from draws that were judged."""
+    old = learned.density
     useful = judged.ln_weight > judged.ln_weight.max() - HOPELESS
     z = judged.z[useful]
     lessons = learned.lessons.joined(Lessons(z, judged.flux[useful] / old.outer.factor(z)[:, None]))
-    emulator = Emulator(old.emulator.warp, *learned.expanded, lessons)
-    seen = Places.joined(learned.seen)
-    density = Followed(EmulatedDensity(old.joint, emulator, old.mode, old.covariance), Follow.fitted(seen))
-    chains = replace(learned.chains, at=density.of(followed.back(learned.chains.at)), root=density.root(seen))
-    return replace(learned, density=density, chains=chains, lessons=lessons)
+    density = Collapsed(Emulator(old.about, lessons), old.lead, old.covariance)
+    return replace(learned, density=density, lessons=lessons)
 
 
 class _Walk(NamedTuple):
@@ -280,16 +305,16 @@ class _Walk(NamedTuple):
 def _last(learned: Learned, effort: Effort, rng: np.random.Generator) -> _Walk:
     """Walk once more and judge draws of the path."""
     density = learned.density
-    chains, path, _ = walk(density, learned.chains, effort.tuned, rng, tune=True)
-    chains, path, values = walk(density, chains, effort.last, rng)
+    chains, path, _ = learned.walk(learned.chains, effort.tuned, rng, tune=True)
+    chains, path, values = learned.walk(chains, effort.last, rng)
     chosen = rng.permutation(values.size)[: effort.final]
     flat = path.reshape(-1, path.shape[2])
     parts = [
-        judge(density.density.joint, density.complete(flat[some], rng), values.ravel()[some])
+        judge(density.joint, *density.complete(flat[some], rng))
         for some in np.split(chosen, range(effort.weighed, len(chosen), effort.weighed))
     ]
     judged = Judged.joined(parts)
-    return _Walk(path, values, judged, chosen, chains.measured(flat))
+    return _Walk(path, values, judged, chosen, chains)
 
 
 def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> Sampled:
@@ -308,8 +333,8 @@ def _weighed(learned: Learned, walks: list[_Walk], rng: np.random.Generator) -> 
     # With most chains lost nobody knows where the posterior is.
     r_hat = split_r_hat(path) if 2 * there.sum() > there.size else np.inf
     z = judged.z[kept]
-    ess = effective(z[:, density.density.outer.smooth], np.exp(weights.ln), chain[kept])
-    return Sampled(z, weights, evidence - _constants(density.density), r_hat, ess)
+    ess = effective(z[:, density.outer.smooth], np.exp(weights.ln), chain[kept])
+    return Sampled(z, weights, evidence - _constants(density), r_hat, ess)
 
 
 def _not_lost(ln_weight: np.ndarray, chain: np.ndarray, chains: int) -> np.ndarray:

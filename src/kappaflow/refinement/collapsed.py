@@ -1,0 +1,353 @@
+"""The posterior of parameters with brightness and coefficients integrated out, on an emulator: what chains walk on.
+
+At given parameters the rest, L and all coefficients, is nearly normal, about a middle that moves along a curve far
+longer than it is wide: chains that walked in both would have to step as finely as the curve is narrow. So at every
+place the middle is searched for, in a few Gauss-Newton steps from where it is expected (`lead.py`), and the rest is
+integrated about it as if the spectrum were linear in it there. What that misses is made good where draws are completed:
+of several draws of the rest one is taken, by the emulator's own density, and what all of them weigh counts.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from kappaflow.refinement.emulator import About, Emulator
+from kappaflow.refinement.lead import Lead
+from kappaflow.refinement.likelihood import ThinFluxes
+from kappaflow.refinement.outer import Completed
+
+__all__ = ["Collapsed", "Searched"]
+
+SEARCH = 2  # Gauss-Newton steps to the middle; after one the force would be another function's than the value
+LARGEST = 3.0  # of one in any coordinate
+WIDEST = 1.0  # that ln brightness may be from the mode's
+NODES = 12  # of the structure, between which the information is interpolated
+APART = (8.0, 0.1)  # how far these reach: standard deviations, and more
+TRIED = 8  # draws of the rest per place
+STEP = 0.01  # of differences by smooth parameters
+TINY = 1e-9  # share of the structure's prior beyond which it is outside
+SOFT = 0.5  # of the standard deviation of D: how its prior is blurred in the gradient
+PRECISION = np.float32  # of pixels: a thousandth of a nat, and half the time
+LN_2PI = float(np.log(2 * np.pi))
+
+
+class _Rest(NamedTuple):
+    """Brightness and coefficients of a batch, and the emulator's rows there."""
+
+    level: np.ndarray  # (b,), L
+    coefficients: np.ndarray  # (b, c)
+    shares: np.ndarray  # (b, m)
+
+
+class _Seen(NamedTuple):
+    """Ln density of everything at one place, and its gradients."""
+
+    value: np.ndarray  # (b,)
+    of_shares: np.ndarray  # (b, m), likelihood alone
+    of_outer: np.ndarray  # (b, smooth + 2), priors, and the likelihood by L and D
+    of_structure: np.ndarray  # (b, 0 or 1)
+
+
+class Searched(NamedTuple):
+    """The rest integrated out at x (b, k)."""
+
+    value: np.ndarray  # (b,), ln density of x
+    force: np.ndarray  # (b, k)
+    middle: np.ndarray  # (b, r) of the rest
+    root: np.ndarray  # (b, r, r), lower, of its information
+
+    @property
+    def ln_det(self) -> np.ndarray:
+        """Of the rest's information."""
+        return 2 * np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(axis=1)
+
+
+class Collapsed:
+    """Ln density of x = (smooth parameters, D, structure), L and coefficients integrated out.
+
+    Priors are normalized but for those of smooth parameters, structure and coefficients, exp(-u^2/2); the data's
+    constant is `Joint`'s. D and L where there is a radius or a free scale. The structure is a share of the flux with
+    the mean of its gains: of the radius alone nothing is known.
+
+    Parameters
+    ----------
+    emulator : of the spectra
+    lead : where the rest is looked for
+    covariance : (size, size) of all coordinates about the mode, by Laplace
+    """
+
+    def __init__(self, emulator: Emulator, lead: Lead, covariance: np.ndarray) -> None:
+        self.emulator, self.lead, self.covariance = emulator, lead, covariance
+        self.about: About = emulator.about
+        self.outer, self.joint = self.about.outer, self.about.joint
+        self.bright = int(self.outer.bright)
+        w = self.outer.of(self.about.z[None])[0]
+        self.middle = w[-2:] if self.bright else np.zeros(2)  # L and D of the mode
+        place, data, white = self.outer.size - 1, self.joint.data, self.about.white
+        spread = self.outer.covariance(self.about.z, covariance)[place, place]
+        self.soft = SOFT * float(np.sqrt(spread)) if self.bright else 0.0
+        self.rows = emulator.rows.astype(PRECISION)
+        self.data = (data.flux * white).astype(PRECISION)
+        self.variance = ((data.error * white) ** 2).astype(PRECISION)
+        self.constant = float(np.log(white).sum())
+
+    @staticmethod
+    def parts(about: About) -> tuple[np.ndarray, np.ndarray]:
+        """Places of x and of the rest among the outer coordinates, structure and coefficients."""
+        outer = about.outer
+        n, bright, size = outer.smooth.size, outer.bright, outer.size
+        structure = np.arange(size, size + outer.structure.size)
+        field = np.arange(size + outer.structure.size, size + outer.structure.size + outer.field.size)
+        x = np.concatenate([np.arange(n), [size - 1] if bright else [], structure]).astype(int)
+        return x, np.concatenate([[size - 2] if bright else [], field]).astype(int)
+
+    def of(self, z: np.ndarray) -> np.ndarray:
+        """Return x of z (b, size)."""
+        both = np.concatenate([self.outer.of(z), z[:, self.outer.structure], z[:, self.outer.field]], axis=1)
+        return both[:, self.parts(self.about)[0]]
+
+    def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ln density (b,) and its gradient, of x (b, k)."""
+        found = self.found(x, force=True)
+        return found.value, found.force
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        """Ln density (b,) alone."""
+        return self.found(x).value
+
+    def found(self, x: np.ndarray, *, force: bool = False) -> Searched:
+        """Search for the middle of the rest, and integrate about it; with the gradient, or 0 in its place."""
+        return self._searched(x, self._columns(x), force=force)
+
+    def _columns(self, x: np.ndarray) -> ThinFluxes:
+        inputs = np.pad(x[:, : self.about.count], ((0, 0), (0, self.outer.field.size)))
+        return self.about.thin.at(self.about.points(inputs)[0])
+
+    @np.errstate(over="ignore", invalid="ignore")  # far out a density is 0, and not worth a warning
+    def _searched(self, x: np.ndarray, columns: ThinFluxes, *, force: bool = False) -> Searched:
+        u, _, _ = self._split(x)
+        rest = self.lead(x)
+        for i in range(SEARCH):
+            rest = self._bounded(rest)
+            at, bends = self._at(u, rest, columns)
+            seen = self._seen(x, at)
+            slope = seen.of_shares[:, self._places] + (bends @ seen.of_shares[:, self._bent, None])[..., 0]
+            gradient = np.concatenate([seen.of_outer[:, -2:-1][:, : self.bright], slope - at.coefficients], axis=1)
+            information = self._information(x, at, bends)
+            wrong = ~(np.isfinite(gradient).all(axis=1) & np.isfinite(information).all(axis=(1, 2)))
+            gradient[wrong], information[wrong] = 0.0, np.eye(gradient.shape[1])
+            step = np.linalg.solve(information, gradient[..., None])[..., 0]
+            if i < SEARCH - 1:
+                rest = rest + np.clip(step, -LARGEST, LARGEST)
+        shift = step[:, self.bright :]
+        shares = at.shares.copy()
+        shares[:, self._places] += shift
+        shares[:, self._bent] += (shift[:, None] @ bends)[:, 0]
+        level = at.level + step[:, 0] if self.bright else at.level
+        seen = self._seen(x, _Rest(level, at.coefficients + shift, shares))
+        fence, push = self.lead.fence(x)
+        along = self._force(x, seen, columns) + push - self.lead.tilt if force else np.zeros_like(x)
+        found = Searched(seen.value, along, rest + step, np.linalg.cholesky(information))
+        value = seen.value + fence - 0.5 * found.ln_det + 0.5 * LN_2PI * rest.shape[1]
+        return found._replace(value=np.where(wrong | np.isnan(value), -np.inf, value))
+
+    def _force(self, x: np.ndarray, seen: _Seen, columns: ThinFluxes) -> np.ndarray:
+        """Gradient by x at the middle, the rest following; the width of the rest changes little, and is left out."""
+        n, inputs = self.about.count, x[:, : self.about.count]
+        unit, bends = self.about.thinned
+        slope = self.about.points(np.pad(inputs, ((0, 0), (0, self.outer.field.size))))[1]
+        of_bent = seen.of_shares[:, self._bent]
+        smooth = self.joint.coordinates.free[self.outer.smooth]
+        of_theta = columns.pulled(of_bent / unit)[:, smooth] * slope
+        of_u = seen.of_shares[:, 1 : 1 + n] - of_bent @ bends[:n].T + of_theta + seen.of_outer[:, :n]
+        return np.concatenate([of_u, seen.of_outer[:, -1:][:, : self.bright], seen.of_structure], axis=1)
+
+    @property
+    def _places(self) -> slice:
+        """Rows of the coefficients."""
+        return slice(1 + self.about.count, 1 + self.outer.inputs.size)
+
+    @property
+    def _bent(self) -> slice:
+        return slice(1 + self.outer.inputs.size, len(self.rows))
+
+    def _split(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Smooth parameters, D and the structure's coordinate (b, 0 or 1)."""
+        n = self.about.count
+        difference = x[:, n] if self.bright else np.zeros(len(x))
+        return x[:, :n], difference, x[:, n + self.bright :]
+
+    def _bounded(self, rest: np.ndarray) -> np.ndarray:
+        """Keep the rest where exponentials are finite."""
+        out = np.clip(np.nan_to_num(rest), -6.0, 6.0)
+        if self.bright:
+            out[:, 0] = np.clip(np.nan_to_num(rest[:, 0]), self.middle[0] - WIDEST, self.middle[0] + WIDEST)
+        return out
+
+    def _at(self, u: np.ndarray, rest: np.ndarray, columns: ThinFluxes) -> tuple[_Rest, np.ndarray]:
+        """Rows of the emulator with the rest (b, r), and the derivatives of its bends by the coefficients."""
+        inputs = np.concatenate([u, rest[:, self.bright :]], axis=1)
+        shares, bends = self.emulator.shares(inputs, columns, self.about.points(inputs)[2])
+        level = rest[:, 0] if self.bright else np.zeros(len(rest))
+        return _Rest(level, rest[:, self.bright :], shares), bends
+
+    def _seen(self, x: np.ndarray, at: _Rest) -> _Seen:
+        """Ln density of everything, on pixels."""
+        u, difference, s = self._split(x)
+        sign = (0.5 - self.joint.data.detector).astype(PRECISION)
+        # A chain that leaves for infinity is refused, but must not overflow on its way.
+        off = np.clip(difference, self.middle[1] - WIDEST, self.middle[1] + WIDEST)
+        bright = np.exp((at.level[:, None] + off[:, None] * sign).astype(PRECISION))
+        f, ln_f_slope = self.joint.coordinates.structures(s)
+        share = (f * np.exp(at.level))[:, None].astype(PRECISION)
+        made = at.shares.astype(PRECISION) @ self.rows
+        mean, noise = bright * made, share * made
+        left, variance = self.data - mean, self.variance + noise**2
+        pull = left / variance
+        wider = (left * pull - 1) / variance * noise  # by the structure's standard deviation
+        w = np.column_stack([u, at.level, difference]) if self.bright else u
+        prior, of_outer = self.outer.prior(w, self.soft)
+        value = prior - 0.5 * ((at.coefficients**2).sum(axis=1) + (s**2).sum(axis=1)) + self.constant
+        value = value - 0.5 * (left * pull + np.log(variance)).sum(axis=1, dtype=float)
+        of_structure = ((wider * noise).sum(axis=1) * ln_f_slope)[:, None] - s if s.size else s
+        if self.bright:
+            of_outer[:, -2] += (mean * pull + wider * noise).sum(axis=1)
+            of_outer[:, -1] += (mean * pull) @ sign
+        of_shares = ((bright * pull + wider * share) @ self.rows.T).astype(float)
+        return _Seen(value, of_shares, of_outer, of_structure)
+
+    @cached_property
+    def _grams(self) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates (nodes,) of the structure and the rows' products (nodes, m, m) over the noise with each."""
+        rows, first = self.emulator.rows, self.emulator.rows[0]
+        level, difference = self.middle
+        bright = np.exp(level + difference * (0.5 - self.joint.data.detector))
+        error = (self.joint.data.error * self.about.white) ** 2
+        nodes = self._nodes()
+        f = self.joint.coordinates.structures(nodes[:, None] if self.outer.structure.size else np.zeros((1, 0)))[0]
+        scaled = (rows * bright / np.sqrt(error + (each * np.exp(level) * first) ** 2) for each in f)
+        return nodes, np.stack([some @ some.T for some in scaled])
+
+    def _nodes(self) -> np.ndarray:
+        """Equally far from each other, about the mode's structure."""
+        if not self.outer.structure.size:
+            return np.zeros(1)
+        i = self.outer.structure[0]
+        reach = APART[0] * float(np.sqrt(self.covariance[i, i])) + APART[1]
+        return np.linspace(max(self.about.z[i] - reach, -6.0), min(self.about.z[i] + reach, 6.0), NODES)
+
+    def _products(self, x: np.ndarray) -> np.ndarray:
+        """Products (b, m, m) of the rows over the noise with the structure of each place."""
+        nodes, grams = self._grams
+        return np.tensordot(_between(nodes, self._split(x)[2]), grams, axes=1)
+
+    def _information(self, x: np.ndarray, at: _Rest, bends: np.ndarray) -> np.ndarray:
+        """Fisher's information (b, r, r) of the rest, priors included; the noise is that of the mode's spectrum."""
+        products = self._products(x)
+        brighter = np.exp(2 * (at.level - self.middle[0]))[:, None, None]
+        field, bent = self._places, self._bent
+        half = products[:, field] + bends @ products[:, bent]
+        b, c, k = len(x), half.shape[1], self.bright
+        out = np.empty((b, c + k, c + k))
+        out[:, k:, k:] = brighter * (half[:, :, field] + half[:, :, bent] @ np.swapaxes(bends, 1, 2)) + np.eye(c)
+        if k:
+            out[:, 0, 1:] = out[:, 1:, 0] = brighter[:, :, 0] * (half @ at.shares[..., None])[..., 0]
+            along = (at.shares[:, None] @ products @ at.shares[..., None])[:, 0, 0]
+            out[:, 0, 0] = brighter[:, 0, 0] * along + self._stiffness(x, at.level)
+        return out
+
+    def information(self, x: np.ndarray) -> np.ndarray:
+        """Fisher's information (b, k, k) of x (b, k), the rest integrated out; of D and structure their own alone."""
+        columns = self._columns(x)
+        rest = self._searched(x, columns).middle
+        n, u = self.about.count, x[:, : self.about.count]
+        at, bends = self._at(u, rest, columns)
+        slopes = np.stack([self._difference(x, rest, i) for i in range(n)], axis=1)  # (b, smooth, m)
+        products = self._products(x)
+        along = slopes @ products
+        cross = along[:, :, self._places] + along[:, :, self._bent] @ np.swapaxes(bends, 1, 2)
+        if self.bright:
+            cross = np.concatenate([along @ at.shares[..., None], cross], axis=2)
+        brighter = np.exp(2 * (at.level - self.middle[0]))[:, None, None]
+        cross, own = brighter * cross, brighter * (along @ np.swapaxes(slopes, 1, 2)) + np.eye(n)
+        out = np.tile(np.diag(1 / np.diag(self.lead.root @ self.lead.root.T)), (len(x), 1, 1))
+        out[:, :n, :n] = own - cross @ np.linalg.solve(self._information(x, at, bends), np.swapaxes(cross, 1, 2))
+        return out
+
+    def _difference(self, x: np.ndarray, rest: np.ndarray, i: int) -> np.ndarray:
+        """Return the derivative (b, m) of the rows' shares by smooth parameter `i`, the rest held."""
+        step = np.zeros(x.shape[1])
+        step[i] = STEP
+        ends = [self._at((x + s)[:, : self.about.count], rest, self._columns(x + s))[0].shares for s in (step, -step)]
+        return (ends[0] - ends[1]) / (2 * STEP)
+
+    def _stiffness(self, x: np.ndarray, level: np.ndarray) -> np.ndarray:
+        """Minus the curvature of the prior of L, where it is one."""
+        u, difference, _ = self._split(x)
+        step = 1e-3
+        ends = [self.outer.prior(np.column_stack([u, level + way * step, difference]))[1][:, -2] for way in (-1, 1)]
+        return np.maximum((ends[0] - ends[1]) / (2 * step), 0.0)
+
+    def complete(self, x: np.ndarray, rng: np.random.Generator) -> tuple[Completed, np.ndarray]:
+        """Draw everything else for each of `x` (b, k); also ln of the density (b,) they were drawn from.
+
+        Of some draws of the rest one is taken by the emulator's density; radius, gains and sigma_cal follow by their
+        priors, and the structure the radius: what the data know is its share of the flux with its gains.
+        """
+        columns = self._columns(x)
+        found = self._searched(x, columns)
+        u, difference, s = self._split(x)
+        rest, ln_weight, ln_density = self._tried(x, found, columns, rng)
+        rows = np.arange(len(x))
+        total = np.logaddexp.reduce(ln_weight, axis=0)
+        edges = np.cumsum(np.exp(ln_weight - total), axis=0)
+        one = (rng.random(len(x)) > edges).sum(axis=0).clip(0, TRIED - 1)
+        ln_drawn = ln_density[one, rows] + found.value - (total - np.log(TRIED))
+        rest = rest[one, rows]
+        z = np.tile(self.about.z, (len(x), 1))
+        z[:, self.outer.field] = rest[:, self.bright :]
+        w = np.column_stack([u, rest[:, 0], difference]) if self.bright else u
+        drawn = self.outer.complete(w, z, rng)
+        return self._with_structure(drawn, s, rest), ln_drawn
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _tried(
+        self, x: np.ndarray, found: Searched, columns: ThinFluxes, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draws of the rest (TRIED, b, r), ln of their weights (TRIED, b), and of the emulator's density there."""
+        tries, ln_weight, ln_density = [], [], []
+        half = 0.5 * (found.ln_det - LN_2PI * found.middle.shape[1])
+        for _ in range(TRIED):
+            unit = rng.standard_normal(found.middle.shape)
+            rest = found.middle + np.linalg.solve(np.swapaxes(found.root, 1, 2), unit[..., None])[..., 0]
+            at, _ = self._at(x[:, : self.about.count], rest, columns)
+            value = self._seen(x, at).value
+            tries.append(rest)
+            ln_density.append(value)
+            ln_weight.append(np.nan_to_num(value - (half - 0.5 * (unit**2).sum(axis=1)), nan=-np.inf, neginf=-1e30))
+        return np.stack(tries), np.stack(ln_weight), np.stack(ln_density)
+
+    def _with_structure(self, drawn: Completed, s: np.ndarray, rest: np.ndarray) -> Completed:
+        c = self.joint.coordinates
+        if not c.structure:
+            return drawn
+        f, slope = c.structures(s)
+        level = rest[:, 0] - np.log(self.outer.factor(drawn.z)) if self.bright else 0.0
+        bottom, top = c.structure_bounds
+        unit = (np.log10(f) + level / np.log(10.0) - bottom) / (top - bottom)
+        moved = ndtri(np.clip(unit, TINY, 1 - TINY))
+        drawn.z[:, self.outer.structure[0]] = moved
+        odds = np.log(slope / c.structures(moved[:, None])[1])
+        return drawn._replace(ln_odds=np.where((unit > TINY) & (unit < 1 - TINY), drawn.ln_odds + odds, -np.inf))
+
+
+def _between(nodes: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Weights (b, nodes) with which values at `nodes` give that at `at` (b, 0 or 1): linear, so none is negative."""
+    if nodes.size == 1:
+        return np.ones((len(at), 1))
+    off = np.abs(np.clip(at, nodes[0], nodes[-1]) - nodes) / (nodes[1] - nodes[0])
+    return np.maximum(0.0, 1.0 - off)
