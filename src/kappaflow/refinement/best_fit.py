@@ -61,6 +61,11 @@ class Mode:
         return float(self.climb.value + 0.5 * np.linalg.slogdet(self.covariance)[1])
 
 
+    def moved(self, z: np.ndarray, steps: int, tolerance: float) -> Mode:
+        """Climb again, from `z` (size,)."""
+        return Mode(self.lists, _on(self.joint, [Climb(z)], steps, tolerance)[0], self.joint)
+
+
 @dataclass(frozen=True, eq=False)
 class BestFit:
     """The best of all modes found, and the modes: the best of each combination of line lists, best first."""

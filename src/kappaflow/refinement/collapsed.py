@@ -1,7 +1,7 @@
-"""The posterior of parameters with brightness and coefficients integrated out, on an emulator: what chains walk on.
+"""The posterior of parameters with brightness and coefficients integrated out, on an emulator: what draws are proposed for.
 
 At given parameters the rest, L and all coefficients, is nearly normal, about a middle that moves along a curve far
-longer than it is wide: chains that walked in both would have to step as finely as the curve is narrow. So at every
+longer than it is wide: in both together the posterior is a sheet that no simple density resembles. So at every
 place the middle is searched for, in a few Gauss-Newton steps from where it is expected (`lead.py`), and the rest is
 integrated about it as if the spectrum were linear in it there. What that misses is made good where draws are completed:
 of several draws of the rest one is taken, by the emulator's own density, and what all of them weigh counts.
@@ -22,15 +22,13 @@ from kappaflow.refinement.outer import Completed
 
 __all__ = ["Collapsed", "Searched"]
 
-SEARCH = 2  # Gauss-Newton steps to the middle; after one the force would be another function's than the value
+SEARCH = 2  # Gauss-Newton steps to the middle
 LARGEST = 3.0  # of one in any coordinate
 WIDEST = 1.0  # that ln brightness may be from the mode's
 NODES = 12  # of the structure, between which the information is interpolated
 APART = (8.0, 0.1)  # how far these reach: standard deviations, and more
 TRIED = 8  # draws of the rest per place
-STEP = 0.01  # of differences by smooth parameters
 TINY = 1e-9  # share of the structure's prior beyond which it is outside
-SOFT = 0.5  # of the standard deviation of D: how its prior is blurred in the gradient
 PRECISION = np.float32  # of pixels: a thousandth of a nat, and half the time
 LN_2PI = float(np.log(2 * np.pi))
 
@@ -44,19 +42,17 @@ class _Rest(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Ln density of everything at one place, and its gradients."""
+    """Ln density of everything at one place, and its slopes."""
 
     value: np.ndarray  # (b,)
     of_shares: np.ndarray  # (b, m), likelihood alone
-    of_outer: np.ndarray  # (b, smooth + 2), priors, and the likelihood by L and D
-    of_structure: np.ndarray  # (b, 0 or 1)
+    of_level: np.ndarray  # (b, 0 or 1), by L
 
 
 class Searched(NamedTuple):
     """The rest integrated out at x (b, k)."""
 
     value: np.ndarray  # (b,), ln density of x
-    force: np.ndarray  # (b, k)
     middle: np.ndarray  # (b, r) of the rest
     root: np.ndarray  # (b, r, r), lower, of its information
 
@@ -87,9 +83,7 @@ class Collapsed:
         self.bright = int(self.outer.bright)
         w = self.outer.of(self.about.z[None])[0]
         self.middle = w[-2:] if self.bright else np.zeros(2)  # L and D of the mode
-        place, data, white = self.outer.size - 1, self.joint.data, self.about.white
-        spread = self.outer.covariance(self.about.z, covariance)[place, place]
-        self.soft = SOFT * float(np.sqrt(spread)) if self.bright else 0.0
+        data, white = self.joint.data, self.about.white
         self.rows = emulator.rows.astype(PRECISION)
         self.data = (data.flux * white).astype(PRECISION)
         self.variance = ((data.error * white) ** 2).astype(PRECISION)
@@ -110,25 +104,20 @@ class Collapsed:
         both = np.concatenate([self.outer.of(z), z[:, self.outer.structure], z[:, self.outer.field]], axis=1)
         return both[:, self.parts(self.about)[0]]
 
-    def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ln density (b,) and its gradient, of x (b, k)."""
-        found = self.found(x, force=True)
-        return found.value, found.force
-
     def value(self, x: np.ndarray) -> np.ndarray:
-        """Ln density (b,) alone."""
+        """Ln density (b,) of x (b, k)."""
         return self.found(x).value
 
-    def found(self, x: np.ndarray, *, force: bool = False) -> Searched:
-        """Search for the middle of the rest, and integrate about it; with the gradient, or 0 in its place."""
-        return self._searched(x, self._columns(x), force=force)
+    def found(self, x: np.ndarray) -> Searched:
+        """Search for the middle of the rest, and integrate about it."""
+        return self._searched(x, self._columns(x))
 
     def _columns(self, x: np.ndarray) -> ThinFluxes:
         inputs = np.pad(x[:, : self.about.count], ((0, 0), (0, self.outer.field.size)))
         return self.about.thin.at(self.about.points(inputs)[0])
 
     @np.errstate(over="ignore", invalid="ignore")  # far out a density is 0, and not worth a warning
-    def _searched(self, x: np.ndarray, columns: ThinFluxes, *, force: bool = False) -> Searched:
+    def _searched(self, x: np.ndarray, columns: ThinFluxes) -> Searched:
         u, _, _ = self._split(x)
         rest = self.lead(x)
         for i in range(SEARCH):
@@ -136,7 +125,7 @@ class Collapsed:
             at, bends = self._at(u, rest, columns)
             seen = self._seen(x, at)
             slope = seen.of_shares[:, self._places] + (bends @ seen.of_shares[:, self._bent, None])[..., 0]
-            gradient = np.concatenate([seen.of_outer[:, -2:-1][:, : self.bright], slope - at.coefficients], axis=1)
+            gradient = np.concatenate([seen.of_level, slope - at.coefficients], axis=1)
             information = self._information(x, at, bends)
             wrong = ~(np.isfinite(gradient).all(axis=1) & np.isfinite(information).all(axis=(1, 2)))
             gradient[wrong], information[wrong] = 0.0, np.eye(gradient.shape[1])
@@ -149,22 +138,9 @@ class Collapsed:
         shares[:, self._bent] += (shift[:, None] @ bends)[:, 0]
         level = at.level + step[:, 0] if self.bright else at.level
         seen = self._seen(x, _Rest(level, at.coefficients + shift, shares))
-        fence, push = self.lead.fence(x)
-        along = self._force(x, seen, columns) + push - self.lead.tilt if force else np.zeros_like(x)
-        found = Searched(seen.value, along, rest + step, np.linalg.cholesky(information))
-        value = seen.value + fence - 0.5 * found.ln_det + 0.5 * LN_2PI * rest.shape[1]
+        found = Searched(seen.value, rest + step, np.linalg.cholesky(information))
+        value = seen.value + self.lead.fence(x) - 0.5 * found.ln_det + 0.5 * LN_2PI * rest.shape[1]
         return found._replace(value=np.where(wrong | np.isnan(value), -np.inf, value))
-
-    def _force(self, x: np.ndarray, seen: _Seen, columns: ThinFluxes) -> np.ndarray:
-        """Gradient by x at the middle, the rest following; the width of the rest changes little, and is left out."""
-        n, inputs = self.about.count, x[:, : self.about.count]
-        unit, bends = self.about.thinned
-        slope = self.about.points(np.pad(inputs, ((0, 0), (0, self.outer.field.size))))[1]
-        of_bent = seen.of_shares[:, self._bent]
-        smooth = self.joint.coordinates.free[self.outer.smooth]
-        of_theta = columns.pulled(of_bent / unit)[:, smooth] * slope
-        of_u = seen.of_shares[:, 1 : 1 + n] - of_bent @ bends[:n].T + of_theta + seen.of_outer[:, :n]
-        return np.concatenate([of_u, seen.of_outer[:, -1:][:, : self.bright], seen.of_structure], axis=1)
 
     @property
     def _places(self) -> slice:
@@ -202,7 +178,7 @@ class Collapsed:
         # A chain that leaves for infinity is refused, but must not overflow on its way.
         off = np.clip(difference, self.middle[1] - WIDEST, self.middle[1] + WIDEST)
         bright = np.exp((at.level[:, None] + off[:, None] * sign).astype(PRECISION))
-        f, ln_f_slope = self.joint.coordinates.structures(s)
+        f, _ = self.joint.coordinates.structures(s)
         share = (f * np.exp(at.level))[:, None].astype(PRECISION)
         made = at.shares.astype(PRECISION) @ self.rows
         mean, noise = bright * made, share * made
@@ -210,16 +186,12 @@ class Collapsed:
         pull = left / variance
         wider = (left * pull - 1) / variance * noise  # by the structure's standard deviation
         w = np.column_stack([u, at.level, difference]) if self.bright else u
-        prior, of_outer = self.outer.prior(w, self.soft)
+        prior, of_level = self.outer.prior(w)
         value = prior - 0.5 * ((at.coefficients**2).sum(axis=1) + (s**2).sum(axis=1)) + self.constant
         value = value - 0.5 * (left * pull + np.log(variance)).sum(axis=1, dtype=float)
-        of_structure = ((wider * noise).sum(axis=1) * ln_f_slope)[:, None] - s if s.size else s
-        if self.bright:
-            of_outer[:, -2] += (mean * pull + wider * noise).sum(axis=1)
-            of_outer[:, -1] += (mean * pull) @ sign
+        of_level = of_level + (mean * pull + wider * noise).sum(axis=1, keepdims=True)[:, : self.bright]
         of_shares = ((bright * pull + wider * share) @ self.rows.T).astype(float)
-        return _Seen(value, of_shares, of_outer, of_structure)
-
+        return _Seen(value, of_shares, of_level)
     @cached_property
     def _grams(self) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates (nodes,) of the structure and the rows' products (nodes, m, m) over the noise with each."""
@@ -260,36 +232,11 @@ class Collapsed:
             out[:, 0, 0] = brighter[:, 0, 0] * along + self._stiffness(x, at.level)
         return out
 
-    def information(self, x: np.ndarray) -> np.ndarray:
-        """Fisher's information (b, k, k) of x (b, k), the rest integrated out; of D and structure their own alone."""
-        columns = self._columns(x)
-        rest = self._searched(x, columns).middle
-        n, u = self.about.count, x[:, : self.about.count]
-        at, bends = self._at(u, rest, columns)
-        slopes = np.stack([self._difference(x, rest, i) for i in range(n)], axis=1)  # (b, smooth, m)
-        products = self._products(x)
-        along = slopes @ products
-        cross = along[:, :, self._places] + along[:, :, self._bent] @ np.swapaxes(bends, 1, 2)
-        if self.bright:
-            cross = np.concatenate([along @ at.shares[..., None], cross], axis=2)
-        brighter = np.exp(2 * (at.level - self.middle[0]))[:, None, None]
-        cross, own = brighter * cross, brighter * (along @ np.swapaxes(slopes, 1, 2)) + np.eye(n)
-        out = np.tile(np.diag(1 / np.diag(self.lead.root @ self.lead.root.T)), (len(x), 1, 1))
-        out[:, :n, :n] = own - cross @ np.linalg.solve(self._information(x, at, bends), np.swapaxes(cross, 1, 2))
-        return out
-
-    def _difference(self, x: np.ndarray, rest: np.ndarray, i: int) -> np.ndarray:
-        """Return the derivative (b, m) of the rows' shares by smooth parameter `i`, the rest held."""
-        step = np.zeros(x.shape[1])
-        step[i] = STEP
-        ends = [self._at((x + s)[:, : self.about.count], rest, self._columns(x + s))[0].shares for s in (step, -step)]
-        return (ends[0] - ends[1]) / (2 * STEP)
-
     def _stiffness(self, x: np.ndarray, level: np.ndarray) -> np.ndarray:
         """Minus the curvature of the prior of L, where it is one."""
         u, difference, _ = self._split(x)
         step = 1e-3
-        ends = [self.outer.prior(np.column_stack([u, level + way * step, difference]))[1][:, -2] for way in (-1, 1)]
+        ends = [self.outer.prior(np.column_stack([u, level + way * step, difference]))[1][:, 0] for way in (-1, 1)]
         return np.maximum((ends[0] - ends[1]) / (2 * step), 0.0)
 
     def complete(self, x: np.ndarray, rng: np.random.Generator) -> tuple[Completed, np.ndarray]:

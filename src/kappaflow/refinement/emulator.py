@@ -1,8 +1,8 @@
 """A fast stand-in for the forward model near one posterior: what a chain walks on; exact spectra judge it afterwards.
 
 F / R^2 = its linear expansion about the mode, exact, + what bends: that of the flux at a few wavenumbers (`thin.py`),
-which have the same columns, temperatures and clouds, with weights per pixel from least squares on exact spectra of the
-same posterior.
+which have the same columns, temperatures and clouds, and that of powers of the velocities, which no wavenumber alone
+knows of; with weights per pixel from least squares on exact spectra of the same posterior.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from kappaflow.refinement.outer import Outer
 __all__ = ["About", "Emulator", "Lessons"]
 
 RIDGE = 1e-4  # of the weights, over the bends' root mean square
+# Velocities, their powers, and whether they count from the mode: a spectrum changes with the square of a shift, and with
+# the second and the fourth moment of a profile.
+VELOCITIES = (("v_r", 2, True), ("v_sin_i", 2, False), ("v_sin_i", 4, False))
 NEAR = 10.0  # standard deviations of the noise: spectra that bend by more count less, as those of clouds that appear
 
 
@@ -90,6 +93,23 @@ class About:
         by_theta = columns.pulled(np.eye(few)).T[None]  # each flux by itself
         return flux[0], self.by_inputs(slope, by_theta, by_field)[0] / flux[0]
 
+    def moved(self, inputs: np.ndarray) -> np.ndarray:
+        """Bends (b, powers) of powers of the velocities at `inputs` (b, inputs)."""
+        c = self.joint.coordinates
+        names = [c.box.names[i] for i in c.free[self.outer.smooth]]
+        theta, slope, _ = self.points(np.concatenate([self.centre[None], inputs]))
+        bends = []
+        for name, power, from_mode in VELOCITIES:
+            if name not in names:
+                continue
+            i = names.index(name)
+            place = c.free[self.outer.smooth[i]]
+            v = theta[:, place] - (theta[0, place] if from_mode else 0.0)
+            rate = power * v[0] ** (power - 1) * slope[0, i]
+            unit = c.box.widths[place] ** power
+            bends.append((v[1:] ** power - v[0] ** power - rate * (inputs[:, i] - self.centre[i])) / unit)
+        return np.stack(bends, axis=1) if bends else np.zeros((len(inputs), 0))
+
     def points(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Parameters (b, D), their slopes (b, smooth) and coefficients (b, K) at `inputs` (b, inputs)."""
         c, smooth = self.joint.coordinates, self.joint.coordinates.free[self.outer.smooth]
@@ -115,7 +135,8 @@ class About:
 class Emulator:
     """Spectra over their plain factor, whitened by the noise at the mode: sums of `rows` (m, n).
 
-    Rows are the mode's spectrum, its derivatives by the inputs, and what the bend at each of a few wavenumbers does.
+    Rows are the mode's spectrum, its derivatives by the inputs, and what the bend at each of a few wavenumbers and of
+    each power of a velocity does.
     """
 
     def __init__(self, about: About, lessons: Lessons) -> None:
@@ -131,15 +152,16 @@ class Emulator:
         self.rows = np.concatenate([known, weights])
 
     def shares(self, inputs: np.ndarray, columns: ThinFluxes, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Shares (b, m) of the rows at `inputs`, and the derivatives (b, coefficients, few) of the bends among them."""
+        """Shares (b, m) of the rows at `inputs`, and the derivatives (b, coefficients, bends) of the bends among them."""
         about = self.about
         unit, bends = about.thinned
         flux, by_field = columns.local(field)
         shift = inputs - about.centre
-        bent = flux / unit - 1 - shift @ bends
+        bent, moved = flux / unit - 1 - shift @ bends, about.moved(inputs)
+        by_coefficient = about.by_coefficients(by_field) / unit - bends[about.count :]
         return (
-            np.concatenate([np.ones((len(inputs), 1)), shift, bent], axis=1),
-            about.by_coefficients(by_field) / unit - bends[about.count :],
+            np.concatenate([np.ones((len(inputs), 1)), shift, bent, moved], axis=1),
+            np.concatenate([by_coefficient, np.zeros((*by_coefficient.shape[:2], moved.shape[1]))], axis=2),
         )
 
 

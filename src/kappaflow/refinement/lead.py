@@ -1,7 +1,6 @@
 """Where brightness and coefficients are likeliest, as a quadratic of the outer coordinates: where a search begins.
 
-Learnt from places at which they have been found. With it go how the width of the rest changes, and a fence about what
-has been seen.
+Learnt from places at which they have been found. With it goes a fence about what has been seen.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ __all__ = ["Lead"]
 
 FAR = 4.0  # standard deviations: a quadratic goes wild beyond
 RIDGE = 3.0  # on quadratic terms
-SHRUNK = 0.5  # on slopes of the width
 BEYOND = 1.0  # standard deviations farther out than anything seen: where the fence begins
 
 
@@ -25,7 +23,6 @@ class Lead:
     centre: np.ndarray  # (k,)
     root: np.ndarray  # (k, k): x = centre + root y
     terms: np.ndarray  # (1 + k [+ k (k + 1) / 2], r)
-    tilt: np.ndarray  # (k,), slope of half the ln determinant of the rest's information
     radius: float  # of y, within which places were
 
     @classmethod
@@ -34,38 +31,32 @@ class Lead:
         k = x.size
         root = np.linalg.cholesky(covariance[:k, :k])
         terms = np.concatenate([rest[None], np.linalg.solve(root, covariance[:k, k:])])
-        return cls(x, root, terms, np.zeros(k), np.sqrt(k) + 1.0)
+        return cls(x, root, terms, np.sqrt(k) + 1.0)
 
     @classmethod
-    def fitted(cls, x: np.ndarray, middle: np.ndarray, ln_det: np.ndarray, covariance: np.ndarray) -> Lead:
-        """From places x (a, k) at which the rest was found, `middle` (a, r), its information's `ln_det` (a,)."""
+    def fitted(cls, x: np.ndarray, middle: np.ndarray, covariance: np.ndarray) -> Lead:
+        """From places x (a, k) at which the rest was found, `middle` (a, r)."""
         k = x.shape[1]
         centre, root = x.mean(axis=0), np.linalg.cholesky(covariance)
         y = np.linalg.solve(root, (x - centre).T).T
         shares = _shares(y)
         ridge = np.concatenate([np.full(1 + k, 1e-6), np.full(shares.shape[1] - 1 - k, RIDGE)])
         terms = np.linalg.solve(shares.T @ shares + np.diag(ridge), shares.T @ middle)
-        plain = shares[:, : 1 + k]
-        shrunk = np.diag(np.concatenate([[1e-6], np.full(k, SHRUNK)]))
-        slopes = np.linalg.solve(plain.T @ plain + shrunk, plain.T @ (0.5 * ln_det))[1:]
         radius = float(np.linalg.norm(y, axis=1).max())
-        return cls(centre, root, terms, np.linalg.solve(root.T, slopes), radius)
+        return cls(centre, root, terms, radius)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Rest (b, r) at x (b, k)."""
         shares = _shares(np.linalg.solve(self.root, (x - self.centre).T).T)
         return shares[:, : len(self.terms)] @ self.terms
 
-    def fence(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ln of a factor (b,) that falls beyond where x (b, k) has been seen, and its gradient.
+    def fence(self, x: np.ndarray) -> np.ndarray:
+        """Ln of a factor (b,) that falls beyond where x (b, k) has been seen.
 
         Far out an emulator can invent modes. What lies there is not lost: it is drawn more seldom, and weighs more.
         """
-        y = np.linalg.solve(self.root, (x - self.centre).T).T
-        far = np.linalg.norm(y, axis=1)
-        over = np.maximum(far - self.radius - BEYOND, 0.0)
-        push = (over / np.maximum(far, 1e-9))[:, None] * y
-        return -0.5 * over**2, -np.linalg.solve(self.root.T, push.T).T
+        far = np.linalg.norm(np.linalg.solve(self.root, (x - self.centre).T), axis=0)
+        return -0.5 * np.maximum(far - self.radius - BEYOND, 0.0) ** 2
 
 
 def _shares(y: np.ndarray) -> np.ndarray:

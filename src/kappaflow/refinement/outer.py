@@ -1,7 +1,7 @@
-"""The coordinates chains walk in: parameters, and the two brightnesses that the detectors measure.
+"""The coordinates that draws are made in: parameters, and the two brightnesses that the detectors measure.
 
 Radius, gains and sigma_cal are a funnel: the data know R^2 (1 + gain) of each detector to a fraction of a per cent and
-none of its factors. So chains walk in the mean L and the difference D of ln R^2 (1 + gain) of the detectors; radius,
+none of its factors. So draws are made in the mean L and the difference D of ln R^2 (1 + gain) of the detectors; radius,
 gains and sigma_cal follow from these by their priors (`Outer.complete`). A free flux scale stands for R^2.
 """
 
@@ -91,48 +91,18 @@ class Outer:
         slope = np.concatenate([slope, np.eye(z.size)[np.concatenate([self.structure, self.field])]])
         return slope @ covariance @ slope.T
 
-    def brightness(self, w: np.ndarray, detector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Factors (b, r) of outputs that belong to `detector` (r,), and d ln factor / dD (r,)."""
-        sign = 0.5 - detector
+    def prior(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ln prior density (b,) of w, that of smooth parameters without its constant, and its slope (b, 0 or 1) by L."""
+        value = -0.5 * (w[:, : self.smooth.size] ** 2).sum(axis=1)
         if not self.bright:
-            return np.ones((len(w), detector.size)), sign
-        return np.exp(w[:, -2:-1] + w[:, -1:] * sign), sign
+            return value, np.zeros((len(w), 0))
+        ln_level, slope = self._level(w[:, -2])
+        return value + np.logaddexp.reduce(self._shares(w[:, -1]), axis=1) + ln_level, slope[:, None]
 
-    def prior(self, w: np.ndarray, soft: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Ln prior density (b,) of w, that of smooth parameters without its constant, and its gradient.
-
-        The density of D has a peak at 0, of all small sigma_cal together, which no step can follow: in the gradient it
-        is blurred by `soft`.
-        """
-        u = w[:, : self.smooth.size]
-        value, gradient = -0.5 * (u**2).sum(axis=1), -w.copy()
-        if self.bright:
-            ln_share = self._shares(w[:, -1], self.sigma)
-            both = np.logaddexp.reduce(ln_share, axis=1)
-            value = value + both
-            gradient[:, -1] = -w[:, -1] * self._stiffness(w[:, -1], soft)
-            ln_level, gradient[:, -2] = self._level(w[:, -2])
-            value = value + ln_level
-        return value, gradient
-
-    def prior_information(self, w: np.ndarray, soft: float = 0.0) -> np.ndarray:
-        """How stiff the prior holds each of w (b, outer)."""
-        out = np.ones_like(w)
-        if self.bright:
-            out[:, -2], out[:, -1] = 0.0, self._stiffness(w[:, -1], soft)
-        return out
-
-    def _stiffness(self, difference: np.ndarray, soft: float) -> np.ndarray:
-        """Minus the slope of the ln density of D, blurred by `soft`, over D."""
-        blurred = np.hypot(self.sigma, soft)
-        ln_share = self._shares(difference, blurred)
-        share = np.exp(ln_share - np.logaddexp.reduce(ln_share, axis=1, keepdims=True))
-        return (share / (2 * blurred**2)).sum(axis=1)
-
-    def _shares(self, difference: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-        """Ln density (b, nodes) of D with each sigma_cal, `sigma` (nodes,): normal, 2 sigma^2."""
+    def _shares(self, difference: np.ndarray) -> np.ndarray:
+        """Ln density (b, nodes) of D with each sigma_cal: normal, of variance 2 sigma^2."""
         d = difference[:, None]
-        return self.ln_sigma - 0.25 * d**2 / sigma**2 - 0.5 * np.log(4 * np.pi * sigma**2)
+        return self.ln_sigma - 0.25 * d**2 / self.sigma**2 - 0.5 * np.log(4 * np.pi * self.sigma**2)
 
     def _level(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ln density of L and its slope: flat in R with soft ends; flat where the scale is free."""
@@ -152,7 +122,7 @@ class Outer:
         if not self.bright:
             return Completed(z, np.zeros((len(z), 2)), np.zeros(len(z)))
         level, difference = w[:, -2], w[:, -1]
-        ln_share = self._shares(difference, self.sigma)
+        ln_share = self._shares(difference)
         ln_share = ln_share - np.logaddexp.reduce(ln_share, axis=1, keepdims=True)
         node = (rng.random((len(w), 1)) > np.cumsum(np.exp(ln_share), axis=1)).sum(axis=1).clip(0, self.sigma.size - 1)
         spread = self.sigma / np.sqrt(2)  # of ln R^2 about L

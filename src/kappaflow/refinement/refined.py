@@ -29,6 +29,7 @@ NEGLIGIBLE = 12.0  # nats below the best by Laplace's approximation, whose error
 BEHIND = 7.0  # nats below the best by the first weights: a combination that is not sampled to the end
 # Every combination also starts from the best of all, and chains find what the last steps would.
 QUICKER = FitSettings(starts=6, screened=96, kept=2, steps=(4, 6, 30), tolerance=0.1)
+MOVES = 3  # times that a mode may move
 HEAVY = 0.01  # share from which a combination's convergence matters
 
 
@@ -98,19 +99,12 @@ class Refined:
 
     @property
     def pareto_k(self) -> float:
-        """Shape of the weights' tail, the worst of the combinations that matter; 0 where chains were exact."""
+        """Shape of the weights' tail, the worst of the combinations that matter."""
         return self._worst("pareto_k")
 
     @property
-    def accepted(self) -> float | None:
-        """Share of exact steps that were accepted, the least of the combinations that matter; None: all are weighed."""
-        heavy = [s.accepted for s, w in zip(self.sampled, self.weights, strict=True) if w >= HEAVY]
-        shares = [share for share in heavy if share is not None]
-        return min(shares) if shares else None
-
-    @property
     def r_hat(self) -> float:
-        """Of the last walk, likewise."""
+        """Of groups of draws, likewise."""
         return self._worst("r_hat")
 
     @property
@@ -120,7 +114,7 @@ class Refined:
         if not self.pareto_k < LIMITS["pareto_k"]:
             found.append(f"the weights have a heavy tail (Pareto k {self.pareto_k:.2f})")
         if not self.r_hat < LIMITS["r_hat"]:
-            found.append(f"chains disagree (R-hat {self.r_hat:.2f})")
+            found.append(f"groups of draws disagree (R-hat {self.r_hat:.2f})")
         if not self.ess > LIMITS["ess"]:
             found.append(f"only {self.ess:.0f} draws are effective")
         return tuple(found)
@@ -134,9 +128,7 @@ class Refined:
     def sentence(self) -> str:
         """The same in words."""
         if self.converged:
-            share = self.accepted
-            how = f"Pareto k {self.pareto_k:.2f}" if share is None else f"{100 * share:.0f} % of exact steps accepted"
-            return f"Exact: {self.ess:.0f} effective draws, {how}, R-hat {self.r_hat:.2f}."
+            return f"Exact: {self.ess:.0f} effective draws, Pareto k {self.pareto_k:.2f}, R-hat {self.r_hat:.2f}."
         return f"Not converged: {'; '.join(self.shortcomings)}. Take the network's interval, or more effort."
 
     def summary(self) -> dict[str, Any]:
@@ -147,7 +139,6 @@ class Refined:
             "sentence": self.sentence,
             "ess": self.ess,
             "pareto_k": self.pareto_k,
-            "accepted": self.accepted,
             "r_hat": self.r_hat,
             "seconds": self.seconds,
             "chi2_over_n": self.best.chi2 / self.best.n,
@@ -184,22 +175,49 @@ def refine(
     top = max(mode.log_evidence for mode in best.modes)
     modes = [mode for mode in best.modes if mode.log_evidence > top - NEGLIGIBLE]
 
-    effort = settings.effort
-
-    def begun(i: int) -> tuple[Learned, np.random.Generator]:
-        mode, rng = modes[i], generator("refine", settings.seed, i)
-        step = partial(advance, "chains")
-        return learn(mode.joint, mode.climb.z, mode.covariance, rng, effort=effort, advance=step), rng
-
-    def ended(pair: tuple[Learned, np.random.Generator]) -> Sampled:
-        return finish(*pair, effort=effort, advance=partial(advance, "chains"))
-
+    found = [_Found(mode, generator("refine", settings.seed, i), settings, advance) for i, mode in enumerate(modes)]
     with ThreadPoolExecutor(THREADS) as pool:
-        learned = list(pool.map(begun, range(len(modes))))
-        best_yet = max(one.log_evidence for one, _ in learned)
-        near = [i for i, (one, _) in enumerate(learned) if one.log_evidence > best_yet - BEHIND]
-        sampled = tuple(pool.map(ended, [learned[i] for i in near]))
-    return _combined(best, [modes[i] for i in near], sampled, settings, began)
+        learned = list(pool.map(_Found.learned, found))
+        best_yet = max(one.log_evidence for one in learned)
+        near = [i for i, one in enumerate(learned) if one.log_evidence > best_yet - BEHIND]
+        sampled = tuple(pool.map(_Found.sampled, [found[i] for i in near], [learned[i] for i in near]))
+    return _combined(best, [found[i].mode for i in near], sampled, settings, began)
+
+
+@dataclass(eq=False)
+class _Found:
+    """One mode, which moves where draws find a better one."""
+
+    mode: Mode
+    rng: np.random.Generator
+    settings: RefineSettings
+    advance: Callable[[str], None]
+
+    def learned(self) -> Learned:
+        """Teach an emulator about it."""
+        step = partial(self.advance, "draws")
+        for _ in range(MOVES):
+            z, covariance = self.mode.climb.z, self.mode.covariance
+            learned = learn(self.mode.joint, z, covariance, self.rng, effort=self.settings.effort, advance=step)
+            if learned.higher is None:
+                break
+            self._move(learned.higher)
+        return learned
+
+    def sampled(self, learned: Learned) -> Sampled:
+        """Draw about it."""
+        step = partial(self.advance, "draws")
+        for _ in range(MOVES):
+            sampled = finish(learned, self.rng, effort=self.settings.effort, advance=step)
+            if sampled.higher is None:
+                break
+            self._move(sampled.higher)
+            learned = self.learned()
+        return sampled
+
+    def _move(self, z: np.ndarray) -> None:
+        how = self.settings.fit
+        self.mode = self.mode.moved(z, how.steps[2], how.tolerance)
 
 
 def _combined(
