@@ -115,7 +115,7 @@ def test_nuts_and_refinement_agree_on_a_bent_model_with_radius_gains_and_structu
     chains = walked(density)
     assert judged(chains, 150).r_hat < 1.1
     z = np.array([density.whole(w) for chain in chains for w in chain.w])
-    found = sample(joint, mode.climb.z, mode.covariance, np.random.default_rng(0), effort=Effort(last=64))
+    found = sample(joint, mode.climb.z, mode.covariance, np.random.default_rng(0), effort=Effort())
     weight = np.exp(found.weights.ln)
     mean = weight @ found.z
     spread = np.sqrt(weight @ (found.z - mean) ** 2)

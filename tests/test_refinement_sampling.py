@@ -1,30 +1,26 @@
 """Exact draws where the exact posterior is known: a linear model, alone and with radius, gains and structure."""
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 import pytest
-from linear_toy import PIXELS, SIGMA, bright_case, linear_case
+from linear_toy import PIXELS, SIGMA, bright_case, linear_case, observation
 from scipy.special import ndtri
 from scipy.stats import chi2, kstest, multivariate_normal
+from whole_thin import WholeThin
 
 from kappaflow.errors import UserError
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.collapsed import Collapsed
 from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.emulator import About, Emulator, Lessons
-from kappaflow.refinement.exact_chains import go_on, state_at
-from kappaflow.refinement.importance import judge, smoothed
+from kappaflow.refinement.importance import judge
 from kappaflow.refinement.lead import Lead
 from kappaflow.refinement.likelihood import Joint, marginal_log_likelihood
 from kappaflow.refinement.outer import Outer
-from kappaflow.refinement.population import Population, bridged, effective, log_normalization, split_r_hat, walk
-from kappaflow.refinement.refresh import Refresh
-from kappaflow.refinement.sampling import Effort, Learned, sample
+from kappaflow.refinement.sampling import Effort, sample
+from kappaflow.spectra import Box
 
-QUICK = Effort(chains=16, last=24, final=256)
-LITTLE = Effort(chains=16, rounds=(1, 3), last=16, walks=2, final=128)
+QUICK = Effort()
+LITTLE = Effort(rounds=(1, 3), places=(100, 200), final=128, passes=2)
 
 
 def moments(found, kept):
@@ -42,7 +38,7 @@ def sampled(joint, seed=0, effort=QUICK):
 
 def test_draws_of_a_linear_model_have_the_exact_mean_and_covariance():
     joint, _, (mean, precision) = linear_case(0)
-    found = sample(joint, mean, np.linalg.inv(precision), np.random.default_rng(0), effort=Effort(last=64))
+    found = sample(joint, mean, np.linalg.inv(precision), np.random.default_rng(0), effort=QUICK)
     kept = np.arange(mean.size - 2)  # the gains are none
     covariance = np.linalg.inv(precision)[np.ix_(kept, kept)]
     m, c = moments(found, kept)
@@ -185,14 +181,11 @@ def exact_marginal(joint, x, level=None):
 
 
 def test_integrated_out_coefficients_of_a_linear_model_leave_the_exact_marginal_likelihood(double):
-    joint, _, (mean, precision) = linear_case(1)
+    joint, _, (mean, _) = linear_case(1)
     density, fresh = taught_density(joint, mean)
     x = density.of(fresh.z[:12])
     exact = [exact_marginal(joint, row) for row in x]
-    np.testing.assert_allclose(density.value(x) - density.lead.fence(x)[0], exact, atol=1e-6)
-    # All of the information is in the parameters, and it is that of the marginal posterior.
-    marginal = np.linalg.inv(np.linalg.inv(precision)[:2, :2])
-    np.testing.assert_allclose(density.information(x), np.tile(marginal, (len(x), 1, 1)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(density.value(x) - density.lead.fence(x), exact, atol=1e-6)
 
 
 def test_pixels_in_single_precision_are_off_by_less_than_a_hundredth_of_a_nat():
@@ -200,60 +193,18 @@ def test_pixels_in_single_precision_are_off_by_less_than_a_hundredth_of_a_nat():
     density, fresh = taught_density(joint, mean)
     x = density.of(fresh.z[:12])
     exact = [exact_marginal(joint, row) for row in x]
-    np.testing.assert_allclose(density.value(x) - density.lead.fence(x)[0], exact, atol=0.01)
+    np.testing.assert_allclose(density.value(x) - density.lead.fence(x), exact, atol=0.01)
 
 
 def test_integrated_out_brightness_is_a_quadrature_of_it(double):
     joint, truth = bright_case(2)
     density, fresh = taught_density(joint, truth)
     x = density.of(fresh.z[:6])
-    for row, value in zip(x, density.value(x) - density.lead.fence(x)[0], strict=True):
+    for row, value in zip(x, density.value(x) - density.lead.fence(x), strict=True):
         levels = density.middle[0] + np.linspace(-0.02, 0.02, 201)  # twelve standard deviations either way
         ln = np.array([exact_marginal(joint, row, level) for level in levels])
         exact = np.logaddexp.reduce(ln) + np.log(levels[1] - levels[0])
         assert value == pytest.approx(exact, abs=0.02)  # it is nearly normal in L
-
-
-def test_information_is_that_of_the_normal_density_about_the_mode():
-    """Smooth parameters, D and structure held, brightness and coefficients integrated out."""
-    density, _ = taught_density(*bright_case(2))
-    about, outer = density.about, density.outer
-    precision = np.linalg.inv(outer.covariance(about.z, density.covariance))
-    n, rest = about.count, Collapsed.parts(about)[1]
-    cross = precision[:n, rest]
-    marginal = precision[:n, :n] - cross @ np.linalg.solve(precision[np.ix_(rest, rest)], cross.T)
-    found = density.information(density.of(about.z[None]))[0]
-    np.testing.assert_allclose(found[:n, :n], marginal, atol=0.02 * marginal.diagonal().max())
-
-
-@pytest.mark.parametrize("structure", [False, True])
-@pytest.mark.parametrize("bend", [0.0, 0.3])
-def test_the_force_is_the_gradient_but_for_how_the_width_of_the_rest_changes(double, bend, structure):
-    density, fresh = taught_density(*bright_case(2, bend=bend, structure=structure))
-    density.soft = 0.0  # the one thing that is blurred on purpose
-    density.lead = replace(density.lead, radius=-0.5)  # most are beyond the fence
-    x = density.of(fresh.z[:6])
-    assert (density.lead.fence(x)[0] < 0).any()
-
-    def plain(at):
-        found = density.found(at)
-        return found.value + 0.5 * found.ln_det
-
-    force = density(x)[1] + density.lead.tilt
-    step = 1e-5
-    for i in range(x.shape[1]):
-        ends = [plain(x + s * step * np.eye(x.shape[1])[i]) for s in (1, -1)]
-        np.testing.assert_allclose(force[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=2e-3)
-
-
-def test_the_force_tilts_as_the_width_of_the_rest_was_seen_to():
-    density, fresh = taught_density(*bright_case(2, bend=0.3, structure=True))
-    x = density.of(fresh.z)
-    found = density.found(x)
-    tilted = replace(density.lead, tilt=np.arange(1.0, 1 + x.shape[1]))
-    other = Collapsed(density.emulator, tilted, density.covariance).found(x, force=True)
-    np.testing.assert_allclose(other.force, density(x)[1] - tilted.tilt, atol=1e-9)
-    np.testing.assert_array_equal(other.value, found.value)
 
 
 def test_weights_of_an_emulator_that_is_right_are_all_the_same():
@@ -261,32 +212,7 @@ def test_weights_of_an_emulator_that_is_right_are_all_the_same():
     density, fresh = taught_density(*bright_case(2, bend=0.3, structure=True))
     x = density.of(fresh.z)
     ln = judge(density.joint, *density.complete(x, np.random.default_rng(0))).ln_weight
-    assert (ln + density.lead.fence(x)[0]).std() < 0.2  # what is drawn more seldom beyond the fence weighs more
-
-
-def test_a_lead_is_a_quadratic_and_fences_what_was_seen():
-    rng = np.random.default_rng(0)
-    root = np.array([[0.5, 0.0, 0.0], [0.2, 0.3, 0.0], [0.0, -0.1, 0.4]])
-    x = 1.0 + rng.standard_normal((300, 3)) @ root.T
-    y = np.linalg.solve(root, (x - 1.0).T).T
-    middle = np.stack([y[:, 0] + 0.3 * y[:, 1] * y[:, 2], 2.0 - 0.2 * y[:, 0] ** 2], axis=1)
-    tilt = np.array([0.4, -0.2, 0.0])
-    lead = Lead.fitted(x, middle, 3.0 + 2 * x @ tilt, root @ root.T)
-    inside = np.linalg.norm(y, axis=1) < 2
-    assert np.abs(lead(x) - middle)[inside].max() < 0.1  # products are bounded, which bends them
-    np.testing.assert_allclose(lead.tilt, tilt, atol=0.01)
-    far = x * 1e3
-    assert np.isfinite(lead(far)).all()
-    assert (lead.fence(x)[0] == 0).all()
-    assert (lead.fence(x)[1] == 0).all()
-    out = x[:5] + 10 * (x[:5] - lead.centre)
-    value, push = lead.fence(out)
-    assert (value < 0).all()
-    assert ((push * (out - lead.centre)).sum(axis=1) < 0).all()
-    step = 1e-6
-    for i in range(3):
-        ends = [lead.fence(out + s * step * np.eye(3)[i])[0] for s in (1, -1)]
-        np.testing.assert_allclose(push[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-4)
+    assert (ln + density.lead.fence(x)).std() < 0.2  # what is drawn more seldom beyond the fence weighs more
 
 
 def test_a_straight_lead_is_the_conditional_mean_of_a_normal_density():
@@ -299,158 +225,64 @@ def test_a_straight_lead_is_the_conditional_mean_of_a_normal_density():
     np.testing.assert_allclose(lead(x), exact, atol=1e-9)
 
 
-NARROW = 0.1
-
-
-def banana(x):
-    """Ln density and force of N(0, 1) in the first coordinate and N(its square, NARROW) in the second."""
-    off = (x[:, 1] - x[:, 0] ** 2) / NARROW**2
-    value = -0.5 * (x[:, 0] ** 2 + NARROW**2 * off**2)
-    return value, np.stack([-x[:, 0] + 2 * x[:, 0] * off, -off], axis=1)
-
-
-def bananas(n, seed):
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal(n)
-    return np.stack([x, x**2 + NARROW * rng.standard_normal(n)], axis=1)
-
-
-@pytest.mark.parametrize("among", [1, 2])
-def test_refreshed_draws_of_a_curved_density_stay_its_draws(among):
-    refresh, rng = Refresh.learnt(bananas(300, 1), among), np.random.default_rng(2)
-    begin = at = bananas(4000, 3)
-    value = banana(at)[0]
-    for _ in range(25):
-        at, value = refresh(lambda x: banana(x)[0], at, value, rng)
-    np.testing.assert_array_equal(value, banana(at)[0])
-    assert (at[:, 0] != begin[:, 0]).mean() > 0.95
-    assert kstest(at[:, 0], "norm").pvalue > 0.001
-    assert kstest((at[:, 1] - at[:, 0] ** 2) / NARROW, "norm").pvalue > 0.001
-    assert np.corrcoef(at[:, 0], at[:, 1] - at[:, 0] ** 2)[0, 1] == pytest.approx(0.0, abs=0.06)
-
-
-def test_coordinates_that_are_no_parameters_are_moved_along_only():
-    """The second coordinate follows the first, and is never drawn anew itself."""
-    assert len(Refresh.learnt(bananas(300, 1), 1).curves) == 1
-
-
-def test_a_walk_with_refreshed_parameters_crosses_what_trajectories_do_not():
-    refresh = Refresh.learnt(bananas(300, 1), 1)
-    start = Population(np.tile([[-1.5, 2.25]], (200, 1)), np.eye(2), step=0.005)
-
-    def crossed(between):
-        _, path, values = walk(banana, start, 8, np.random.default_rng(0), between=between)
-        np.testing.assert_allclose(values, np.stack([banana(x)[0] for x in path]))
-        return (path[-1, :, 0] > 0).mean()
-
-    assert crossed(None) < 0.1
-    assert 0.3 < crossed(partial(refresh, lambda x: banana(x)[0])) < 0.7
-
-
-def test_what_happens_between_trajectories_keeps_the_density_they_walk_on():
-    begin, refresh = bananas(2000, 5), Refresh.learnt(bananas(300, 1), 1)
-    start = Population(begin, np.diag([0.3, NARROW]), step=0.5)
-    seen = []
-
-    def between(at, value, rng):
-        seen.append(np.abs(value - banana(at)[0]).max())
-        return refresh(lambda x: banana(x)[0], at, value, rng)
-
-    _, path, _ = walk(banana, start, 10, np.random.default_rng(6), between=between)
-    assert len(seen) == 10
-    assert max(seen) == 0
-    at = path[-1]
-    assert kstest(at[:, 0], "norm").pvalue > 0.001
-    assert kstest((at[:, 1] - at[:, 0] ** 2) / NARROW, "norm").pvalue > 0.001
-
-
-def test_exact_chains_forget_what_the_emulator_gets_wrong():
-    """A shifted emulator proposes; chains end at the exact posterior."""
-    joint, _, (mean, precision) = linear_case(0)
-    density, fresh = taught_density(joint, mean)
-    wrong = Collapsed(density.emulator, density.lead, density.covariance)
-    wrong.data = density.data + np.float32(0.3)  # a third of the noise, in every pixel
-    rng = np.random.default_rng(0)
-    root = density.lead.root
-    start = density.lead.centre + 0.5 * rng.standard_normal((32, len(root))) @ root.T
-    known = density.lead.centre + rng.standard_normal((200, len(root))) @ root.T
-    walker = Learned(wrong, Population(start, root), fresh, Refresh.learnt(known, wrong.about.count))
-    chains, _, _ = walker.walk(walker.chains, 20, rng, tune=True)
-    walker = replace(walker, chains=chains)
-    _, biased, _ = walker.walk(chains, 60, rng)
-    state, _ = go_on(state_at(wrong, chains.at, rng), walker, 20, rng)
-    _, path = go_on(state, walker, 400, rng)
-    kept = np.arange(mean.size - 2)
-    sd = np.sqrt(np.diag(np.linalg.inv(precision)))[kept]
-    emulated = wrong.complete(biased.reshape(-1, biased.shape[2]), rng)[0].z
-    off = {
-        name: np.abs(draws.reshape(-1, mean.size)[:, kept].mean(axis=0) - mean[kept]) / sd
-        for name, draws in (("emulated", emulated), ("exact", path.z))
-    }
-    error = 4.5 / np.sqrt(path.ess)
-    assert off["emulated"].max() > 2 * error
-    assert off["exact"].max() < error
-    assert 0.1 < path.accepted < 0.95
-
-
-def test_a_bridge_between_two_sets_of_draws_finds_the_ratio_of_their_constants():
-    rng = np.random.default_rng(0)
-    narrow, wide = rng.normal(0, 1, 4000), rng.normal(0, 1.5, 4000)
-
-    def ln_weight(x):  # of a normal density of standard deviation 1, times e^3, over one of 1.5
-        return 3.0 - 0.5 * x**2 + 0.5 * (x / 1.5) ** 2 + np.log(1.5)
-
-    assert bridged(ln_weight(wide), ln_weight(narrow)) == pytest.approx(3.0, abs=0.05)
-
-
-def test_a_walk_samples_a_normal_density_whatever_its_force_and_bridges_to_its_constant():
-    covariance = np.array([[2.0, 0.6], [0.6, 0.5]])
-    inverse = np.linalg.inv(covariance)
-
-    def density(x, lie=0.8):
-        return -0.5 * np.einsum("bi,ij,bj->b", x, inverse, x), -lie * x @ inverse
-
-    rng = np.random.default_rng(0)
-    start = Population(rng.standard_normal((32, 2)), np.eye(2))
-    start, _, _ = walk(density, start, 100, rng, tune=True)
-    _, path, values = walk(density, start, 300, rng)
-    flat = path.reshape(-1, 2)
-    np.testing.assert_allclose(np.cov(flat.T), covariance, atol=0.15)
-    assert split_r_hat(path) < 1.05
-    chain = np.tile(np.arange(32), 300)
-    assert 1000 < effective(flat, np.ones(len(flat)), chain) <= len(flat)
-    order = rng.permutation(len(flat))[:2000]
-    exact = np.log(2 * np.pi) + 0.5 * np.log(np.linalg.det(covariance))
-    assert log_normalization(density, flat[order], values.ravel()[order], rng, about=np.eye(2)) == pytest.approx(
-        exact, abs=0.05
-    )
-
-
-def test_chains_that_disagree_and_weights_with_a_heavy_tail_are_noticed():
-    rng = np.random.default_rng(0)
-    path = rng.standard_normal((50, 8, 1))
-    assert split_r_hat(path) < 1.05
-    assert split_r_hat(path + np.arange(8)[None, :, None]) > 1.5
-    assert smoothed(0.1 * rng.standard_normal(1000)).ess > 900
-    heavy = smoothed(3.0 * np.abs(ndtri(rng.random(1000))))
-    assert heavy.ess < 100
-    assert heavy.pareto_k > smoothed(0.3 * rng.standard_normal(1000)).pareto_k
-
-
-@pytest.mark.parametrize("slow", [1, 20])
-def test_effective_draws_count_what_weights_and_slow_chains_cost(slow):
-    """Independent draws, and draws that come twenty times each: the error of a mean says how many there are."""
-    rng = np.random.default_rng(0)
-    values = np.repeat(rng.standard_normal((8000 // slow, 1)), slow, axis=0)
-    chain = np.arange(8000) // 125
-    found = effective(values, np.ones(8000), chain)
-    assert 0.6 < found * slow / 8000 < 1.6
-    uneven = effective(values, np.exp(1.0 * rng.standard_normal(8000)), chain)
-    assert uneven < 0.8 * found if slow == 1 else uneven < 1.2 * found
-
-
 def test_gains_without_anything_to_measure_them_by_are_refused():
     joint, _, _ = linear_case(0)
     loose = Joint(joint.data, joint.predictor, Coordinates(joint.coordinates.box, SIGMA, structure=False))
     with pytest.raises(UserError, match="hold sigma_cal at 0"):
         Outer(loose)
+
+
+MOVING = Box(("a", "v_r", "v_sin_i", "sigma_cal"), (1.0, -100.0, 0.0, 0.0), (3.0, 100.0, 30.0, 0.05))
+
+
+class MovingModel:
+    """F = 10 + A u of one parameter, and powers of velocities, each with its own effect."""
+
+    def __init__(self, still=False):
+        rng = np.random.default_rng(4)
+        self.box, self.still = MOVING, still
+        self.a, self.b = rng.standard_normal(PIXELS), rng.standard_normal((SIGMA.size, PIXELS))
+        self.powers = rng.standard_normal((4, PIXELS))
+
+    def __call__(self, theta, field):
+        v, w = 0.0 * theta[:, 1:3].T if self.still else theta[:, 1:3].T / np.array([[20.0], [30.0]])
+        moved = np.stack([v, v**2, w**2, w**4], axis=1) @ self.powers
+        return 10 + ndtri(np.clip(self.box.to_unit(theta)[:, :1], 1e-9, 1 - 1e-9)) * self.a + moved + field @ self.b
+
+    def thinned(self, good):
+        return WholeThin(MovingModel(still=True), every=10)
+
+    def derivatives(self, theta, field):
+        steps = np.diag(1e-6 * np.asarray(self.box.widths))
+        by_theta = [(self(theta + s, field) - self(theta - s, field)) / (2 * s.sum()) for s in steps]
+        return self(theta, field), np.stack(by_theta, axis=1), np.tile(self.b, (len(theta), 1, 1))
+
+
+def test_an_emulator_knows_how_a_spectrum_changes_with_velocities_that_no_wavenumber_knows_of():
+    model, rng = MovingModel(), np.random.default_rng(0)
+    coordinates = Coordinates(MOVING, SIGMA, structure=False, held=(("sigma_cal", 0.0),))
+    truth = np.concatenate([[0.3, 0.1, -0.8], 0.1 * rng.standard_normal(coordinates.size - 3)])
+    point = coordinates.point(truth)
+    data = observation(model(point.theta[None], point.field[None])[0], np.full(PIXELS, 0.8))
+    about = About(Joint(data, model, coordinates), truth)
+    z = truth + np.concatenate([[0.5, 0.3, 1.0], np.full(truth.size - 3, 0.2)]) * rng.standard_normal((60, truth.size))
+    flux = about.joint.fluxes([coordinates.point(row) for row in z])
+    emulator = Emulator(about, Lessons(z[:40], flux[:40]))
+    inputs = z[40:, about.outer.inputs]
+    theta, _, field = about.points(inputs)
+    shares, _ = emulator.shares(inputs, about.thin.at(theta), field)
+    straight = shares[:, : 1 + inputs.shape[1]] @ emulator.rows[: 1 + inputs.shape[1]]
+    exact = flux[40:] * about.white
+    assert np.abs(straight - exact).max() > 1.0
+    np.testing.assert_allclose(shares @ emulator.rows, exact, atol=0.02)
+
+
+def test_a_draw_that_is_likelier_than_the_mode_is_told():
+    """The mode was a side valley, or the climb stopped short: here it is displaced on purpose."""
+    joint, _, (mean, precision) = linear_case(0)
+    covariance = np.linalg.inv(precision)
+    off = mean + 4.0 * np.linalg.cholesky(covariance)[:, 0]
+    found = sample(joint, off, 9.0 * covariance, np.random.default_rng(0), effort=LITTLE)
+    assert found.higher is not None
+    assert joint(found.higher[None])[0] > joint(off[None])[0]
+    assert sample(joint, mean, covariance, np.random.default_rng(0), effort=LITTLE).higher is None

@@ -14,7 +14,7 @@ from kappaflow.simulation.toy import ToyModel
 R = INDEX["R"]
 QUICK = RefineSettings(
     fit=FitSettings(starts=4, screened=32, kept=1, steps=(4, 8, 30)),
-    effort=Effort(chains=16, rounds=(1, 3), tuned=3, walked=4, last=12, final=256),
+    effort=Effort(rounds=(1, 3), places=(100, 300)),
 )
 
 

@@ -60,7 +60,6 @@ class Mode:
         """Ln of the evidence by Laplace's approximation, up to a constant that all modes of a spectrum share."""
         return float(self.climb.value + 0.5 * np.linalg.slogdet(self.covariance)[1])
 
-
     def moved(self, z: np.ndarray, steps: int, tolerance: float) -> Mode:
         """Climb again, from `z` (size,)."""
         return Mode(self.lists, _on(self.joint, [Climb(z)], steps, tolerance)[0], self.joint)

@@ -1,4 +1,4 @@
-"""The posterior of parameters with brightness and coefficients integrated out, on an emulator: what draws are proposed for.
+"""The posterior of parameters, brightness and coefficients integrated out, on an emulator: what places are weighed by.
 
 At given parameters the rest, L and all coefficients, is nearly normal, about a middle that moves along a curve far
 longer than it is wide: in both together the posterior is a sheet that no simple density resembles. So at every
@@ -192,6 +192,7 @@ class Collapsed:
         of_level = of_level + (mean * pull + wider * noise).sum(axis=1, keepdims=True)[:, : self.bright]
         of_shares = ((bright * pull + wider * share) @ self.rows.T).astype(float)
         return _Seen(value, of_shares, of_level)
+
     @cached_property
     def _grams(self) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates (nodes,) of the structure and the rows' products (nodes, m, m) over the noise with each."""

@@ -20,9 +20,9 @@ from kappaflow.refinement.outer import Outer
 __all__ = ["About", "Emulator", "Lessons"]
 
 RIDGE = 1e-4  # of the weights, over the bends' root mean square
-# Velocities, their powers, and whether they count from the mode: a spectrum changes with the square of a shift, and with
-# the second and the fourth moment of a profile.
-VELOCITIES = (("v_r", 2, True), ("v_sin_i", 2, False), ("v_sin_i", 4, False))
+# Velocities, their powers, and whether they count from the mode: a spectrum changes with a shift and its square, and
+# with the second and the fourth moment of a profile, none of which is linear in the coordinates.
+VELOCITIES = (("v_r", 1, True), ("v_r", 2, True), ("v_sin_i", 2, False), ("v_sin_i", 4, False))
 NEAR = 10.0  # standard deviations of the noise: spectra that bend by more count less, as those of clouds that appear
 
 
@@ -152,7 +152,7 @@ class Emulator:
         self.rows = np.concatenate([known, weights])
 
     def shares(self, inputs: np.ndarray, columns: ThinFluxes, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Shares (b, m) of the rows at `inputs`, and the derivatives (b, coefficients, bends) of the bends among them."""
+        """Shares (b, m) of the rows at `inputs`, and the derivatives (b, coefficients, bends) of what bends."""
         about = self.about
         unit, bends = about.thinned
         flux, by_field = columns.local(field)

@@ -22,12 +22,12 @@ from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.randomness import generator
 from kappaflow.refinement.best_fit import THREADS, Mode, best_modes
+from kappaflow.refinement.bridge import log_normalization
 from kappaflow.refinement.chain_quality import Quality, judged
 from kappaflow.refinement.climb import Climb
 from kappaflow.refinement.densities import Density, Everything, Integrated
 from kappaflow.refinement.likelihood import Expansion, ListedModel
 from kappaflow.refinement.nuts import Plan, Walked, need_numpyro, walk_chain
-from kappaflow.refinement.population import log_normalization
 from kappaflow.refinement.posing import FitSettings, Posed, posed
 from kappaflow.storage import digest, digest_arrays, written_whole
 
@@ -335,8 +335,8 @@ def _evidence(density: Density, chains: tuple[Walked, ...], settings: ReferenceS
             f"{len(w)} draws of {w.shape[1]} coordinates are too few to weigh line lists; more --samples, or --lists"
         )
 
-    def of_many(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.array([density(row)[0] for row in rows]), rows
+    def of_many(rows: np.ndarray) -> np.ndarray:
+        return np.array([density(row)[0] for row in rows])
 
     at_centre = density(density.centre)[0]  # chains count from there
     about = np.linalg.cholesky(np.cov(w.T))

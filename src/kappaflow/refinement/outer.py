@@ -92,7 +92,7 @@ class Outer:
         return slope @ covariance @ slope.T
 
     def prior(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ln prior density (b,) of w, that of smooth parameters without its constant, and its slope (b, 0 or 1) by L."""
+        """Ln prior density (b,) of w, of smooth parameters without the constant, and its slope (b, 0 or 1) by L."""
         value = -0.5 * (w[:, : self.smooth.size] ** 2).sum(axis=1)
         if not self.bright:
             return value, np.zeros((len(w), 0))

@@ -1,9 +1,9 @@
-"""Exact draws about one mode: an emulator learns from exact spectra, a cloud of places is weighed, twice.
+"""Exact draws about one mode: an emulator learns from exact spectra, and the model itself weighs what it proposes.
 
 Pass by pass: places of the parameters are proposed and weighed on the emulator, everything else integrated out
-(`cloud.py`, `collapsed.py`); for some of them the rest is drawn, and the forward model says what these are worth, whose
-spectra teach the emulator. Once it knows enough, passes are large, and their weights make draws exact, whatever the
-emulator misses.
+(`weighted_places.py`, `collapsed.py`); for some of them the rest is drawn, and the forward model says what these are
+worth, whose spectra teach the emulator. Once it knows enough, passes are large, and their weights make draws exact,
+whatever the emulator misses.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kappaflow.refinement.cloud import Cloud, Student, explored
 from kappaflow.refinement.collapsed import Collapsed
 from kappaflow.refinement.emulator import About, Emulator, Lessons
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.lead import Lead
 from kappaflow.refinement.likelihood import Joint
+from kappaflow.refinement.weighted_places import Student, WeightedPlaces, explored
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "grouped_r_hat", "learn", "sample"]
 
@@ -165,12 +165,12 @@ def _first(about: About, lessons: Lessons, covariance: np.ndarray) -> Collapsed:
     return Collapsed(Emulator(about, lessons), lead, covariance)
 
 
-def _following(density: Collapsed, cloud: Cloud, n: int, rng: np.random.Generator) -> Lead:
-    """Where the rest was found at `n` places of a cloud."""
-    x = cloud.drawn(n, rng)
+def _following(density: Collapsed, seen: WeightedPlaces, n: int, rng: np.random.Generator) -> Lead:
+    """Where the rest is found at `n` of the places."""
+    x = seen.drawn(n, rng)
     found = density.found(x)
     there = found.value > np.median(found.value) - OFF
-    root = cloud.proposal.root
+    root = seen.proposal.root
     return Lead.fitted(x[there], found.middle[there], root @ root.T)
 
 
@@ -178,23 +178,23 @@ def _passed(learned: Learned, effort: Effort, rng: np.random.Generator, *, last:
     """Weigh places on the emulator and draws of them exactly; the emulator learns from these."""
     density, n = learned.density, effort.final if last else effort.weighed
     wanted, most = effort.places[last], effort.batches[last]
-    cloud = explored(density.value, learned.proposal, rng, wanted=wanted, most=most)
-    places, ln_share = cloud.thinned(n, rng)
+    seen = explored(density.value, learned.proposal, rng, wanted=wanted, most=most)
+    places, ln_share = seen.thinned(n, rng)
     parts = [
-        judge(density.joint, *density.complete(cloud.x[some], rng))
+        judge(density.joint, *density.complete(seen.x[some], rng))
         for some in np.split(places, range(effort.weighed, len(places), effort.weighed))
     ]
     judged = Judged.joined(parts)
-    evidence = cloud.ln_total - _constants(density)
+    evidence = seen.ln_total - _constants(density)
     found = _Pass(judged, ln_share + np.log(len(places)) + judged.ln_weight + evidence)
-    lead = _following(density, cloud, LOOKED * effort.weighed, rng)
+    lead = _following(density, seen, LOOKED * effort.weighed, rng)
     useful = judged.ln_weight > judged.ln_weight.max() - HOPELESS
     z = judged.z[useful]
     lessons = learned.lessons.joined(Lessons(z, judged.flux[useful] / density.outer.factor(z)[:, None]))
     taught = Collapsed(Emulator(density.about, lessons), lead, density.covariance)
     best = judged.z[int(np.argmax(judged.ln_weight))]
     higher = best if float(density.joint(best[None])[0]) > learned.top + HIGHER else None
-    return replace(learned, density=taught, proposal=cloud.proposal, lessons=lessons, higher=higher), found
+    return replace(learned, density=taught, proposal=seen.proposal, lessons=lessons, higher=higher), found
 
 
 def _constants(density: Collapsed) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-__all__ = ["Cloud", "Student", "explored", "thinned"]
+__all__ = ["WeightedPlaces", "Student", "explored", "thinned"]
 
 FREEDOM = 8.0  # degrees of freedom: tails have to be wider than those of what is proposed for
 WIDER = 1.1  # and the middle a little
@@ -52,7 +52,7 @@ class Student:
 
 
 @dataclass(frozen=True, eq=False)
-class Cloud:
+class WeightedPlaces:
     """Weighted places of a density, and the last proposal."""
 
     x: np.ndarray  # (n, k)
@@ -95,7 +95,7 @@ def explored(
     wanted: float,
     batch: int = 256,
     most: int = 12,
-) -> Cloud:
+) -> WeightedPlaces:
     """Propose batches, each from the moments of all before, until `wanted` places count or there were `most`."""
     proposals, x, value = [first], np.empty((0, first.centre.size)), np.empty(0)
     while True:
@@ -103,10 +103,10 @@ def explored(
         found = np.concatenate([ln_density(new[i : i + TOGETHER]) for i in range(0, batch, TOGETHER)])
         x, value = np.concatenate([x, new]), np.concatenate([value, np.where(np.isnan(found), -np.inf, found)])
         mixed = np.logaddexp.reduce([one.ln_density(x) for one in proposals], axis=0) - np.log(len(proposals))
-        cloud = Cloud(x, value - mixed, proposals[-1])
-        if cloud.ess >= wanted or len(proposals) == most:
-            return cloud
-        proposals.append(Student.learnt(x, _flattened(cloud.ln_weight, STEADY * x.shape[1]), first))
+        seen = WeightedPlaces(x, value - mixed, proposals[-1])
+        if seen.ess >= wanted or len(proposals) == most:
+            return seen
+        proposals.append(Student.learnt(x, _flattened(seen.ln_weight, STEADY * x.shape[1]), first))
 
 
 def thinned(share: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
