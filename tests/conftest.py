@@ -1,5 +1,6 @@
 """Fixtures that several files share; what is no fixture lies in `helpers`."""
 
+import gc
 import os
 import sys
 
@@ -16,6 +17,20 @@ def pytest_configure(config):
     if hasattr(config, "cache"):  # else -p no:cacheprovider
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("compiled")))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _garbage_of_this_file():
+    """Collect it before the next file begins: what was left open is reported here, not wherever it is found later."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def garbage_of_this_test():
+    """The same after each test: for those that start what runs beside them, and ignore the warnings of others' code."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Lists from ExoJAX's databases, on the samples that ExoJAX installs, and our cross sections against ExoJAX's own."""
 
+import asyncio
 import gc
 import importlib.util
 import json
@@ -7,6 +8,7 @@ import socket
 import sys
 import urllib.error
 import warnings
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from shutil import copytree
@@ -44,6 +46,21 @@ def _home(tmp_path_factory):
             warnings.simplefilter("ignore")  # of exojax and radis, at import
             from exojax.database.exomol import api  # noqa: F401
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_event_loop(_home):
+    """Let vaex's executor, of which there is one a process, get the same event loop both times it asks for one.
+
+    It forgets the first without closing it: whichever test ran when the collector found that would fail.
+    """
+    if not importlib.util.find_spec("vaex"):  # RADIS does without from Python 3.13 on
+        return
+    from vaex.dataframe import get_main_executor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "new_event_loop", cache(asyncio.new_event_loop))
+        get_main_executor()
 
 
 @pytest.fixture(autouse=True)

@@ -94,6 +94,7 @@ def test_a_damaged_step_is_made_again(made, tmp_path, kind):
 
 
 @pytest.mark.filterwarnings("ignore")  # dask's own, of which there are some on every start
+@pytest.mark.usefixtures("garbage_of_this_test")  # while they are still ignored
 def test_a_dask_cluster_makes_the_same_draws(made, tmp_path):
     distributed = pytest.importorskip("distributed")
     store, steps, _ = made

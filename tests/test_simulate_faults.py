@@ -321,6 +321,11 @@ def test_a_folder_of_other_things_is_not_touched(tmp_path):
         run(tmp_path / "thesis.tex", 1)
 
 
+def on_dask(test):
+    """Dask warns on every start, and clients that found no scheduler go with the garbage: all of that within `test`."""
+    return pytest.mark.filterwarnings("ignore")(pytest.mark.usefixtures("garbage_of_this_test")(test))
+
+
 @pytest.fixture(scope="module")
 def cluster():
     distributed = pytest.importorskip("distributed")
@@ -330,7 +335,7 @@ def cluster():
         yield made
 
 
-@pytest.mark.filterwarnings("ignore")  # dask's own, of which there are some on every start
+@on_dask
 def test_a_worker_killed_in_the_middle_costs_nothing(tmp_path, whole, cluster):
     dask = pytest.importorskip("dask")
     killed = []
@@ -351,7 +356,7 @@ def test_a_worker_killed_in_the_middle_costs_nothing(tmp_path, whole, cluster):
     assert content(tmp_path) == content(whole)
 
 
-@pytest.mark.filterwarnings("ignore")
+@on_dask
 def test_a_cluster_with_other_tables_is_refused(tmp_path, cluster):
     other = make_config(model="toy", amplitude=3.0)  # one that no worker has met yet
     with pytest.raises(UserError, match="digest"):
@@ -364,7 +369,7 @@ def _elsewhere(home, recipe):
     return ToyModel(PIXELS if os.getpid() == home else 200)
 
 
-@pytest.mark.filterwarnings("ignore")
+@on_dask
 def test_no_scheduler_at_the_address_is_one_clear_line(tmp_path):
     pytest.importorskip("distributed")
     with pytest.raises(UserError, match="no scheduler answers there"):
@@ -399,7 +404,7 @@ def elsewhere():
         process.communicate()  # closes the pipes
 
 
-@pytest.mark.filterwarnings("ignore")
+@on_dask
 def test_a_lost_scheduler_is_one_clear_line_and_the_finished_shards_stay(tmp_path, whole, elsewhere):
     doomed, address = elsewhere(Path(__file__).parent)
 
@@ -418,7 +423,7 @@ def test_a_lost_scheduler_is_one_clear_line_and_the_finished_shards_stay(tmp_pat
     assert content(tmp_path) == content(whole)
 
 
-@pytest.mark.filterwarnings("ignore")
+@on_dask
 def test_a_cluster_that_lacks_the_program_is_one_clear_line(tmp_path, elsewhere):
     _, address = elsewhere(tmp_path / "nothing")  # this module, whose `load` the shards need, is not there
     with pytest.raises(UserError, match="install the same kappaflow"):
