@@ -97,7 +97,7 @@ def test_a_name_cannot_break_out_of_its_comment():
 
 def test_every_key_that_the_paragraph_cites_is_in_the_bibliography(sources):
     for source in ("networks", "refined"):
-        content = summary(sources, source=source, refinement={"sentence": "Exact: 500 effective draws."})
+        content = summary(sources, source=source, refinement={"sentence": "Converged: 500 effective draws."})
         text, book = methods_paragraph(content), bibliography(content)
         cited = {key for keys in re.findall(r"\\cite[pt]\{([^}]+)\}", text) for key in keys.split(",")}
         assert len(cited) >= 8

@@ -128,7 +128,7 @@ class Refined:
     def sentence(self) -> str:
         """The same in words."""
         if self.converged:
-            return f"Exact: {self.ess:.0f} effective draws, Pareto k {self.pareto_k:.2f}, R-hat {self.r_hat:.2f}."
+            return f"Converged: {self.ess:.0f} effective draws, Pareto k {self.pareto_k:.2f}, R-hat {self.r_hat:.2f}."
         return f"Not converged: {'; '.join(self.shortcomings)}. Take the network's interval, or more effort."
 
     def summary(self) -> dict[str, Any]:
