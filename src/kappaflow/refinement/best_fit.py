@@ -106,7 +106,8 @@ class BestFit:
     def line_spread(self) -> float:
         """Width of the line-spread function over the nominal one: 1, or that of a point source on the file's pixels."""
         predictor: Any = self.mode.joint.predictor
-        return float(predictor.model.meta.get("line_spread", 1.0))
+        told: Mapping[str, Any] = getattr(predictor.model, "meta", {})  # a made-up model has none
+        return float(told.get("line_spread", 1.0))
 
     @property
     def scale(self) -> float:
