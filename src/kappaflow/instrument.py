@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["CALIBRATION_END", "GAP", "PIXEL", "SPLIT", "WINDOW", "on_nrs2", "pixel_grid", "resolving_power"]
+__all__ = [
+    "CALIBRATION_END",
+    "GAP",
+    "PIXEL",
+    "POINT_SOURCE",
+    "SPLIT",
+    "WINDOW",
+    "on_nrs2",
+    "pixel_grid",
+    "resolving_power",
+]
 
 WINDOW = (2.87, 5.27)  # um
 GAP = (3.684, 3.788)  # um, between the detectors NRS1 and NRS2
@@ -16,6 +26,10 @@ PIXEL = 6.68e-4  # um, one detector pixel
 # R(lambda) as a polynomial in (lambda/um - 4), highest power first: our least-squares fit over 2.8-5.42 um of the
 # curve in STScI's jwst_nirspec_g395h_disp.fits (pre-launch), which it follows within 1e-4.
 RESOLVING_POWER = (2.42906948, 8.11582549, 27.8583291, 739.982850, 2738.58746)
+
+# Width of the line-spread function of a point source over that of a filled slit, which is what the curve is for;
+# measured in docs/fit.md, "The line-spread function".
+POINT_SOURCE = 0.8
 
 
 def resolving_power(wavelength: np.ndarray) -> np.ndarray:

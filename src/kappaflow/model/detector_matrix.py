@@ -6,9 +6,9 @@ import numpy as np
 from scipy.special import erf
 
 from kappaflow.instrument import on_nrs2, pixel_grid, resolving_power
-from kappaflow.physics.detector import KM
+from kappaflow.physics.detector import KM, Detector
 
-__all__ = ["prepare_detector", "rotation_rule"]
+__all__ = ["matrix_of_file", "prepare_detector", "rotation_rule"]
 
 LIMB_DARKENING = 0.6  # linear coefficient of the rotation profile (Gray 2005, ch. 18)
 ROTATION_POINTS = 5
@@ -27,9 +27,7 @@ def prepare_detector(nu: np.ndarray, binning: int) -> dict[str, np.ndarray]:
     low, high = pixel_grid(binning)
     taps = int(np.ceil(V_MAX / KM / step + 1.5))
     centre = 0.5 * (low + high)
-    # What the sub-step spreading of the Doppler kernel adds is taken off here, down to a floor that a coarse grid sets.
-    sigma = 1 / (resolving_power(centre) * np.sqrt(8 * np.log(2)))
-    sigma = np.sqrt(np.maximum(sigma**2 - step**2 / 4, (0.3 * step) ** 2))
+    sigma = _line_spread(centre, step)
     # No group straddles the gap: its window would be as wide as the gap.
     groups = [part for chip in (False, True) for part in _cut(np.flatnonzero(on_nrs2(centre) == chip))]
     extents = [_extent(log_wave, low[g], high[g], sigma[g]) for g in groups]
@@ -50,6 +48,47 @@ def prepare_detector(nu: np.ndarray, binning: int) -> dict[str, np.ndarray]:
         "matrix": matrix,
         "place": place,
     }
+
+
+def matrix_of_file(
+    detector: Detector, nu: np.ndarray, source: np.ndarray, shares: tuple[np.ndarray, ...], width: float
+) -> np.ndarray:
+    """Return `Detector.matrix` for pixels that are means over a file's own pixels, of the same shape.
+
+    Parameters
+    ----------
+    detector : as prepared for the grid `nu`
+    nu : cm-1, ascending, uniform in log
+    source : (n, 2), edges of the file's pixels [um]
+    shares : indices (m,) of the file's pixels and of the detector's, and the weight (m,) of the one in the other
+    width : of the line-spread function over that of `resolving_power`; at most 1
+    """
+    i, j, share = shares
+    log_wave, step = np.log(1e4) - np.log(nu), float(detector.step)
+    sigma = _line_spread(source.mean(axis=1), step, width)
+    group, column = np.divmod(np.asarray(detector.place), GROUP)
+    matrix = np.array(detector.matrix, float)
+    for n, first in enumerate(np.asarray(detector.first)):
+        here = group[j] == n
+        own, row = np.unique(i[here], return_inverse=True)
+        if not own.size:
+            continue
+        index = np.arange(first, first + matrix.shape[1])
+        low, high = np.log(source[own]).T
+        mean = np.zeros((own.size, GROUP))
+        mean[row, column[j[here]]] = share[here]
+        covered = mean.any(axis=0)
+        matrix[n][:, covered] = (_weights(log_wave[index], low, high, sigma[own]) @ mean)[:, covered]
+    return matrix
+
+
+def _line_spread(wavelength: np.ndarray, step: float, width: float = 1.0) -> np.ndarray:
+    """Return the standard deviation of the line-spread function in ln(wavelength), `width` times the nominal one.
+
+    What the sub-step spreading of the Doppler kernel adds is taken off, down to a floor that a coarse grid sets.
+    """
+    sigma = width / (resolving_power(wavelength) * np.sqrt(8 * np.log(2)))
+    return np.sqrt(np.maximum(sigma**2 - step**2 / 4, (0.3 * step) ** 2))
 
 
 def _cut(pixels: np.ndarray) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from kappaflow.observe.resolution import of_this_pitch
 from kappaflow.observe.spectrum import MIN_COVERED, Spectrum, pixel_edges
 from kappaflow.observe.wrong_flux import mask_calibration_end, mask_clipped
 
-__all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "on_pixels", "overlap_mean", "resample", "trusted"]
+__all__ = ["MIN_FRACTION", "edges_like", "mask_outliers", "on_pixels", "overlap_mean", "resample", "shares", "trusted"]
 
 MIN_FRACTION = 0.5  # a target pixel is good when at least this share of it lies under good source pixels
 
@@ -73,6 +73,17 @@ def overlap_mean(
     sigma[seen] = np.sqrt(variance[seen]) / total[seen]
     width = 1 / target[:, 0] - 1 / target[:, 1]
     return mean, sigma, np.minimum(total / width, 1.0)
+
+
+def shares(spectrum: Spectrum, pixels: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return indices (m,) of good pixels of `spectrum` and of `pixels`, and the weight of the one in the other's mean.
+
+    The weights are those of `resample`; they sum to one over a pixel.
+    """
+    target = edges_like(pixels)
+    index = np.flatnonzero(spectrum.mask)
+    i, j, weight = _overlaps(pixel_edges(spectrum.wavelength)[index], target)
+    return index[i], j, weight / np.bincount(j, weight, len(target))[j]
 
 
 def _overlaps(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

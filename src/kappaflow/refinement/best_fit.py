@@ -2,6 +2,7 @@
 
 Several starts from the network's draws take their first steps with the base lists and a structure of a tenth of the
 flux, which smooths away side valleys; the best go on with every combination of line lists and the errors as they are.
+Last, the model is taken as the file's own pixels see it, if it fits better so.
 """
 
 from __future__ import annotations
@@ -104,6 +105,13 @@ class BestFit:
     def f(self) -> float:
         """Structure that the model does not have, over the flux."""
         return self.mode.point.f
+
+    @property
+    def line_spread(self) -> float:
+        """Width of the line-spread function over the nominal one: 1, or that of a point source on the file's pixels."""
+        predictor: Any = self.mode.joint.predictor
+        told: Mapping[str, Any] = getattr(predictor.model, "meta", {})  # a made-up model has none
+        return float(told.get("line_spread", 1.0))
 
     @property
     def scale(self) -> float:
@@ -212,6 +220,8 @@ def fit(
 def solved(problem: Posed, settings: FitSettings, advance: Callable[[str], None] = lambda _: None) -> BestFit:
     """Fit; `advance` is called with a word after each of `STAGES` stages."""
     modes, starts = best_modes(problem.joints, problem.theta, settings, advance)
+    if problem.seen is not None:
+        modes = _as_seen(modes, problem.seen, settings)
     return BestFit(problem.spectrum, problem.names, problem.species, modes, starts)
 
 
@@ -263,6 +273,25 @@ def best_modes(
     records += [_record("kept", joints[run.choice][0], run.climb) for run in runs]
     records += [_record("from the best", joints[run.choice][0], run.climb) for run in again]
     return tuple(sorted(modes, key=lambda mode: -mode.climb.value)), tuple(records)
+
+
+def _as_seen(modes: tuple[Mode, ...], seen: Any, settings: FitSettings) -> tuple[Mode, ...]:
+    """Climb on from `modes` with the model as `seen` by the file; they stay where the best of them gains nothing."""
+    _, together, alone = settings.steps
+    joints = []
+    for mode in modes:
+        joint: Any = mode.joint
+        joints.append((mode.lists, replace(joint, predictor=replace(joint.predictor, model=seen))))
+    runs = [_Run(i, Climb(mode.climb.z)) for i, mode in enumerate(modes)]
+    on = partial(_advance, joints, tolerance=settings.tolerance)
+    on(runs[:1], alone)
+    top = runs[0].climb.value
+    if top < modes[0].climb.value + OVERTAKEN:
+        return modes
+    on(runs[1:], together)
+    on([run for run in runs[1:] if run.climb.foreseen > top - HOPELESS], alone)
+    found = [Mode(joints[run.choice][0], run.climb, joints[run.choice][1]) for run in runs]
+    return tuple(sorted(found, key=lambda mode: -mode.climb.value))
 
 
 def _from_the_best(

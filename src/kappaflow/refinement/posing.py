@@ -12,6 +12,7 @@ from kappaflow.errors import UserError
 from kappaflow.observe.resampling import on_pixels
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.coordinates import Coordinates
+from kappaflow.refinement.file_pixels import seen_by
 from kappaflow.refinement.likelihood import Joint, ListedModel, Observation
 from kappaflow.refinement.starts import candidates
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
@@ -43,6 +44,7 @@ class Posed:
     species: tuple[str, ...]
     joints: tuple[tuple[Mapping[str, str], Joint], ...]
     theta: np.ndarray  # (n, D)
+    seen: Any = None  # the forward model as the file's own pixels see it; None where they are the model's
 
 
 def posed(
@@ -74,7 +76,7 @@ def posed(
         for choice in choices
     )
     theta = candidates(data, box, networks, n=settings.screened, seed=settings.seed)
-    return Posed(data, box.names, forward.parameters.species, joints, theta)
+    return Posed(data, box.names, forward.parameters.species, joints, theta, seen_by(forward, spectrum))
 
 
 def _opacities(networks: Any, forward: Any) -> tuple[np.ndarray, list[dict[str, str]]]:

@@ -31,6 +31,7 @@ def fit_summary(best: BestFit, name: str) -> dict[str, Any]:
         "parameters": {n: {"value": float(v), "laplace_error": float(e), "unit": NAMED[n].unit} for n, v, e in rows},
         "gains": [float(g) for g in best.gains],
         "scale": best.scale,
+        "line_spread": best.line_spread,
         "field": {s: [float(c) for c in row] for s, row in zip(best.species, _by_species(best), strict=True)},
         "residuals": [band.as_dict() for band in best.residuals],
         "combinations": [

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def retrieve_spectrum(
     rng = generator("predictive", settings.seed)
     rows = rng.choice(len(draws), size=min(settings.spectra, len(draws)), replace=False)
     if refined is not None and refined.converged and not isinstance(model, str):
-        envelope, fits = _refined_predictive(spectrum, refined, model, rows, rng)
+        envelope, fits = _refined_predictive(spectrum, refined, rows, rng)
     else:
         envelope, fits = _predictive(spectrum, draws[rows], model, posterior.opacity, rng)
     checks = [
@@ -175,11 +176,13 @@ def _predictive(
 
 
 def _refined_predictive(
-    spectrum: Spectrum, exact: Exactness, model: Forward, rows: np.ndarray, rng: np.random.Generator
+    spectrum: Spectrum, exact: Exactness, rows: np.ndarray, rng: np.random.Generator
 ) -> tuple[Predictive, Check]:
     """Return the same of exact draws, each with the opacities, gains and structure that belong to it."""
 
     def predictive(refined: Refined) -> Predictive:
+        predictor: Any = refined.best.mode.joint.predictor
+        model = predictor.model  # as the file's own pixels see it, if the fit took it so
         flux = np.empty((len(rows), model.wavelength.size))
         for i, lists in enumerate(refined.lists):
             own = np.flatnonzero(refined.combination[rows] == i)
