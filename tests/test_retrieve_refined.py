@@ -141,7 +141,7 @@ def test_an_unconverged_refinement_is_told_on_the_page(run, exact, known, tmp_pa
     assert ", networks alone, SNR" in done.stdout
     page = (tmp_path / "out" / "report.html").read_text()
     assert "the refinement is no result" in page
-    assert "chains disagree (R-hat 1.70)" in page
+    assert "groups of draws disagree (R-hat 1.70)" in page
 
 
 def test_the_distance_error_widens_refined_radii_and_nothing_else(networks, known):
@@ -182,7 +182,7 @@ def test_no_share_is_given_where_one_of_the_two_has_not_converged(exact):
     check = share_check(Exactness(found.marginal, stuck), RNG(0))
     assert check.verdict == "warn"
     assert check.shown == ""
-    assert "with fixed opacities: chains disagree" in check.sentence
+    assert "with fixed opacities: groups of draws disagree" in check.sentence
 
 
 @pytest.mark.parametrize(("network", "verdict"), [(0.65, "pass"), (1.1, "warn")])
