@@ -25,7 +25,6 @@ from kappaflow.retrieval.predictive import posterior_predictive
 from kappaflow.retrieval.replicates import Replicates
 from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation import Shards
-from kappaflow.simulation.noise import structure
 
 LIMIT = 0.05
 RNG = np.random.default_rng
@@ -85,7 +84,8 @@ def fits(posterior, model, flux, seen):
     rng, part = RNG(3), slice(len(flux))
     count = RetrievalSettings().predicted
     draws = posterior.sample_batch(flux, seen.error[part], seen.mask[part], n=count, scale_known=True)
-    clouds = (Replicates(predict(model, t, rng, vary=True, card=posterior.opacity), structure(t)) for t in draws)
+    predicted = (predict(model, t, rng, vary=True, card=posterior.opacity) for t in draws)
+    clouds = (Replicates.of(made, t, model.wavelength) for made, t in zip(predicted, draws, strict=True))
     rows = zip(flux, seen.error, seen.mask, clouds, strict=False)
     return np.array([posterior_predictive(f, e, m, cloud, rng).p_value for f, e, m, cloud in rows])
 

@@ -32,7 +32,7 @@ def judged(data, n):
     draws = posterior.sample_spectra(seen, n=RetrievalSettings().predicted)
     found = []
     for i, theta in enumerate(draws):
-        cloud = Replicates(predict(model, theta, rng, vary=True, card=posterior.opacity), structure(theta))
+        cloud = Replicates.of(predict(model, theta, rng, vary=True, card=posterior.opacity), theta, model.wavelength)
         arrays = (seen.flux[i], seen.error[i], seen.mask[i], cloud)
         found.append([posterior_predictive(*arrays, np.random.default_rng(seed)) for seed in (0, 1)])
         print(f"{i}: {found[-1][0].p_words}, f {found[-1][0].misfit.f:.3g}", file=sys.stderr, flush=True)

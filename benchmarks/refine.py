@@ -42,7 +42,7 @@ def simulated(model, seed, index):
     snr = rng.uniform(10, 200)
     error = shape * np.median(flux / shape) / snr
     noisy = flux * gain(theta, rng.standard_normal((1, 2)), model.wavelength)
-    noisy = noisy + with_structure(error, flux, theta) * rng.standard_normal((1, p))
+    noisy = noisy + with_structure(error, flux, theta, model.wavelength) * rng.standard_normal((1, p))
     meta = {"distance_pc": 10.0}
     arrays = (model.wavelength, noisy[0].astype(float), error[0].astype(float), np.ones(p, bool))
     return kf.Spectrum(*arrays, meta=meta), theta[0], lists

@@ -21,6 +21,7 @@ WORDS = {
     "instrument",
     "spectra",
     "randomness",
+    "unmodelled",
 }
 FOUNDATION = WORDS | {"tables", "data"}
 
@@ -37,6 +38,7 @@ MAY_SEE = {
     "instrument": set(),
     "randomness": set(),
     "spectra": {"parameters", "errors"},
+    "unmodelled": {"constants"},
     "tables": WORDS | {"data"},
     "data": set(),
     "build": FOUNDATION,

@@ -72,7 +72,7 @@ class Linear:
 
 
 def observation(flux, error):
-    return Observation(flux, error, (WAVELENGTH > 3.736).astype(int), np.ones(PIXELS, bool))
+    return Observation(flux, error, (WAVELENGTH > 3.736).astype(int), np.ones(PIXELS, bool), WAVELENGTH)
 
 
 def linear_case(seed, error=0.8):

@@ -19,6 +19,7 @@ from kappaflow.refinement.emulator import About, Emulator
 from kappaflow.refinement.lead import Lead
 from kappaflow.refinement.likelihood import ThinFluxes
 from kappaflow.refinement.outer import Completed
+from kappaflow.unmodelled import structure_shape
 
 __all__ = ["Collapsed", "Searched"]
 
@@ -88,6 +89,8 @@ class Collapsed:
         self.data = (data.flux * white).astype(PRECISION)
         self.variance = ((data.error * white) ** 2).astype(PRECISION)
         self.constant = float(np.log(white).sum())
+        # Rows are fluxes of a source of unit radius, but where a free scale stands for the radius.
+        self.radius = 1.0 if self.outer.radius is not None else self.joint.coordinates.point(self.about.z).radius
 
     @staticmethod
     def parts(about: About) -> tuple[np.ndarray, np.ndarray]:
@@ -181,6 +184,8 @@ class Collapsed:
         f, _ = self.joint.coordinates.structures(s)
         share = (f * np.exp(at.level))[:, None].astype(PRECISION)
         made = at.shares.astype(PRECISION) @ self.rows
+        shape, slope = self._shape(made)
+        share = share * shape
         mean, noise = bright * made, share * made
         left, variance = self.data - mean, self.variance + noise**2
         pull = left / variance
@@ -190,8 +195,14 @@ class Collapsed:
         value = prior - 0.5 * ((at.coefficients**2).sum(axis=1) + (s**2).sum(axis=1)) + self.constant
         value = value - 0.5 * (left * pull + np.log(variance)).sum(axis=1, dtype=float)
         of_level = of_level + (mean * pull + wider * noise).sum(axis=1, keepdims=True)[:, : self.bright]
-        of_shares = ((bright * pull + wider * share) @ self.rows.T).astype(float)
+        of_shares = ((bright * pull + wider * share * (1 + slope)) @ self.rows.T).astype(float)
         return _Seen(value, of_shares, of_level)
+
+    def _shape(self, made: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Shape of the structure at fluxes over the plain factor and the noise, (..., n), and its slope."""
+        flux = made / self.about.white.astype(made.dtype)
+        shape, slope = structure_shape(flux, self.radius, self.joint.data.wavelength.astype(made.dtype))
+        return shape.astype(made.dtype), slope.astype(made.dtype)
 
     @cached_property
     def _grams(self) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +213,8 @@ class Collapsed:
         error = (self.joint.data.error * self.about.white) ** 2
         nodes = self._nodes()
         f = self.joint.coordinates.structures(nodes[:, None] if self.outer.structure.size else np.zeros((1, 0)))[0]
-        scaled = (rows * bright / np.sqrt(error + (each * np.exp(level) * first) ** 2) for each in f)
+        noise = np.exp(level) * first * self._shape(first)[0]
+        scaled = (rows * bright / np.sqrt(error + (each * noise) ** 2) for each in f)
         return nodes, np.stack([some @ some.T for some in scaled])
 
     def _nodes(self) -> np.ndarray:

@@ -37,9 +37,10 @@ class Point:
     field: np.ndarray  # (K,), coefficients
     gains: np.ndarray  # (2,), standard normal: detector d is multiplied by 1 + sigma_cal gains[d]
     sigma_cal: float
-    f: float  # structure: standard deviation over flux
+    f: float  # structure: standard deviation over flux, but for its shape (`unmodelled.py`)
     ln_f_slope: float  # d ln f / d coordinate; 0 where f is held
     ln_scale: float
+    radius: float  # 1 where it is no parameter
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,14 @@ class Coordinates:
         ones[self.places["scale"]] = 0.0
         return ones
 
+    @cached_property
+    def sizing(self) -> np.ndarray:
+        """Which coordinates (size,) only make the source larger: the radius, or the flux scale in its place."""
+        out = np.zeros(self.size, bool)
+        out[self.places["theta"]] = [self.box.names[i] == "R" for i in self.free]
+        out[self.places["scale"]] = True
+        return out
+
     @property
     def structure_bounds(self) -> tuple[float, float]:
         """Prior of log10 f."""
@@ -138,7 +147,9 @@ class Coordinates:
         names = self.box.names
         sigma_cal = float(theta[names.index("sigma_cal")]) if "sigma_cal" in names else 0.0
         ln_scale = float(z[self.places["scale"]][0]) if self.scale_free else 0.0
-        return Point(theta, slope, field, z[self.places["gains"]], sigma_cal, float(f), float(ln_f_slope), ln_scale)
+        radius = float(theta[names.index("R")]) if "R" in names else 1.0
+        gains = z[self.places["gains"]]
+        return Point(theta, slope, field, gains, sigma_cal, float(f), float(ln_f_slope), ln_scale, radius)
 
     def structures(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return f (b,) of its coordinate u (b, 1), and d ln f / du; of (b, 0) where it is held."""

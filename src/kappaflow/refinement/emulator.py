@@ -79,8 +79,8 @@ class About:
     @cached_property
     def white(self) -> np.ndarray:
         """One over the noise (n,) at the mode."""
-        factor, f = float(self.outer.factor(self.z[None])[0]), self.joint.coordinates.point(self.z).f
-        return 1 / np.sqrt(self.joint.data.error**2 + (f * factor * self.expanded[0]) ** 2)
+        factor = float(self.outer.factor(self.z[None])[0])
+        return 1 / np.sqrt(self.joint.variance(self.joint.coordinates.point(self.z), factor * self.expanded[0]))
 
     @cached_property
     def thinned(self) -> tuple[np.ndarray, np.ndarray]:

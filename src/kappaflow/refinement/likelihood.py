@@ -1,10 +1,10 @@
 """The likelihood of one spectrum, said once; it is the noise model of the simulation (`simulation/reader.py`).
 
 y = (1 + sigma_cal g_d) F(theta, c) + noise on the good pixels, g_d ~ N(0, 1) per detector, the noise's variance
-v = sigma^2 + (f F)^2. In the coordinates z of `coordinates.py` the prior is standard normal, so that coefficients and
-gains can be fitted or sampled with the parameters (`Joint`), held, or integrated out to first order
-(`marginal_log_likelihood`): then y is normal with covariance v + B'B, B the derivatives with respect to what is
-integrated, of low rank.
+v = sigma^2 + (f w F)^2, w the structure's shape (`unmodelled.py`). In the coordinates z of `coordinates.py` the prior
+is standard normal, so that coefficients and gains can be fitted or sampled with the parameters (`Joint`), held, or
+integrated out to first order (`marginal_log_likelihood`): then y is normal with covariance v + B'B, B the derivatives
+with respect to what is integrated, of low rank.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kappaflow.instrument import on_nrs2
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.refinement.coordinates import DETECTORS, Coordinates, Point
 from kappaflow.refinement.thin import ThinModel
+from kappaflow.unmodelled import structure_shape
 
 __all__ = [
     "Expansion",
@@ -124,13 +125,14 @@ class Observation:
     error: np.ndarray  # (n,)
     detector: np.ndarray  # (n,), 0 or 1
     good: np.ndarray  # (p,), which of all pixels they are
+    wavelength: np.ndarray  # (n,), micron
 
     @classmethod
     def of(cls, spectrum: Spectrum) -> Observation:
         """Pick the good pixels."""
         good = np.asarray(spectrum.mask, bool)
         detector = on_nrs2(spectrum.wavelength).astype(int)
-        return cls(spectrum.flux[good], spectrum.error[good], detector[good], good)
+        return cls(spectrum.flux[good], spectrum.error[good], detector[good], good, spectrum.wavelength[good])
 
 
 def log_likelihood(residual: Any, variance: Any) -> Any:
@@ -199,7 +201,11 @@ class Joint:
 
     def variance(self, point: Point, flux: np.ndarray) -> np.ndarray:
         """Variance (n,) of the noise about a noise-free spectrum `flux` (n,)."""
-        return self.data.error**2 + (point.f * flux) ** 2
+        return self.data.error**2 + (point.f * self._shape(point, flux)[0] * flux) ** 2
+
+    def _shape(self, point: Point, flux: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Structure over f times `flux` (n,), and the derivative of its ln by ln flux where the radius is held."""
+        return structure_shape(flux * np.exp(-point.ln_scale), point.radius, self.data.wavelength)
 
     def expand(self, z: np.ndarray, *, settle: bool = True) -> list[Expansion]:
         """Expand about each of z (b, k): the information is Fisher's, of mean and variance, plus the prior's.
@@ -250,9 +256,11 @@ class Joint:
         """
         flux, d_flux, d_mean = self._derivatives(point, *seen)
         variance = self.variance(point, flux)
-        d_ln_variance = 2 * point.f**2 * flux / variance * d_flux
+        shape, slope = self._shape(point, flux)
+        d_ln_variance = 2 * (point.f * shape) ** 2 * flux / variance * d_flux
+        d_ln_variance[~self.coordinates.sizing] *= 1 + slope
         structure = self.coordinates.places["structure"]
-        d_ln_variance[structure] = 2 * (point.f * flux) ** 2 / variance * point.ln_f_slope
+        d_ln_variance[structure] = 2 * (point.f * shape * flux) ** 2 / variance * point.ln_f_slope
         return self.predicted(point, flux), variance, d_mean, d_ln_variance
 
     def _derivatives(

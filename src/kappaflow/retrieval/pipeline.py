@@ -30,7 +30,7 @@ from kappaflow.retrieval.trust import (
     seed_check,
     snr_check,
 )
-from kappaflow.simulation.noise import gain, structure
+from kappaflow.simulation.noise import gain
 from kappaflow.simulation.opacity_draws import SWAPPED, coefficient_sigma, combinations, sigma_table
 from kappaflow.spectra import Forward, OpacityCard, same_pixels
 from kappaflow.tables.table_names import recorded_table
@@ -161,10 +161,7 @@ def _predictive(
         return None, Check("posterior predictive", float("nan"), "warn", f"Not computed: {model}.")
 
     def predictive(theta: np.ndarray, vary: bool) -> Predictive:
-        flux = predict(model, theta, rng, vary=vary, card=card)
-        flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
-        data = (spectrum.flux, spectrum.error, spectrum.mask)
-        return posterior_predictive(*data, Replicates(flux, structure(theta)), rng, wavelength=spectrum.wavelength)
+        return _predicted(spectrum, predict(model, theta, rng, vary=vary, card=card), theta, rng)
 
     envelope = predictive(theta, vary=True)
     check = predictive_check(envelope)
@@ -173,6 +170,15 @@ def _predictive(
     # What fixed opacities would say is told only where varied ones pass, and is half a sentence: fewer spectra do.
     fewer = theta[: max(len(theta) // 4, 50)]
     return envelope, predictive_check(envelope, predictive(fewer, vary=False))
+
+
+def _predicted(spectrum: Spectrum, flux: np.ndarray, theta: np.ndarray, rng: np.random.Generator) -> Predictive:
+    """Compare with noise-free spectra `flux` (m, p) of `theta` (m, D)."""
+    replicates = Replicates.of(flux, theta, spectrum.wavelength)
+    if not spectrum.meta["scale_known"]:
+        replicates = replicates.scaled(_best_scale(flux, spectrum))
+    data = (spectrum.flux, spectrum.error, spectrum.mask)
+    return posterior_predictive(*data, replicates, rng, wavelength=spectrum.wavelength)
 
 
 def _refined_predictive(
@@ -189,9 +195,7 @@ def _refined_predictive(
             if own.size:
                 flux[own] = model(refined.draws[rows[own]], refined.field[rows[own]], lists or None)
         flux *= refined.gains[rows][:, on_nrs2(model.wavelength).astype(int)]
-        flux = flux if spectrum.meta["scale_known"] else _scaled(flux, spectrum)
-        data = (spectrum.flux, spectrum.error, spectrum.mask)
-        return posterior_predictive(*data, Replicates(flux, refined.f[rows]), rng, wavelength=spectrum.wavelength)
+        return _predicted(spectrum, flux, refined.draws[rows], rng)
 
     envelope = predictive(exact.marginal)
     check = predictive_check(envelope)
@@ -226,10 +230,9 @@ def predict(
     return flux * gain(theta, rng.standard_normal((len(theta), 2)), model.wavelength)
 
 
-def _scaled(flux: np.ndarray, spectrum: Spectrum) -> np.ndarray:
-    """Each of `flux` (n, p) times the factor that fits it best: without a distance only the shape is predicted."""
+def _best_scale(flux: np.ndarray, spectrum: Spectrum) -> np.ndarray:
+    """Return the factor (n,) by which each of `flux` (n, p) fits best: without a distance only the shape is known."""
     good = spectrum.mask
     weight = spectrum.error[good] ** -2.0
     rows = flux[:, good]
-    factor = (rows * spectrum.flux[good] * weight).sum(axis=1) / (rows**2 * weight).sum(axis=1)
-    return flux * factor[:, None]
+    return (rows * spectrum.flux[good] * weight).sum(axis=1) / (rows**2 * weight).sum(axis=1)

@@ -23,7 +23,7 @@ class Misfit:
 
     share: float  # of the excess, in the worst band
     band: tuple[float, float] | None  # that band, um; None without wavelengths or excess
-    f: float  # s^2 = error^2 + (f F)^2 with this f makes the residuals as large as the errors: it "fits to f"
+    f: float  # structure with this f makes the residuals as large as the errors: it "fits to f"
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _band(observed: np.ndarray, noisy: np.ndarray, size: np.ndarray) -> tuple[np
 def _misfit(judge: Judge, observed: np.ndarray, where: np.ndarray | None) -> Misfit:
     """Place the excess of the statistic, and measure it against the stated errors."""
     residual, expected = judge.unexplained(observed[None], 0.0)[0], judge.expected()
-    scaled = observed / judge.stated
+    scaled = judge.shape * observed / judge.stated
     low, high = 0.0, 10.0
     for _ in range(40):  # bisection: the mean falls as f grows
         f = (low + high) / 2

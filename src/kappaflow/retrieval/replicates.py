@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kappaflow.parameters import INDEX
+from kappaflow.simulation.noise import structure
+from kappaflow.unmodelled import structure_shape
+
 __all__ = ["Judge", "Replicates", "intraclass"]
 
 GRID = 16  # values of f that the distance knows
@@ -13,22 +17,33 @@ GRID = 16  # values of f that the distance knows
 
 @dataclass(frozen=True, eq=False)
 class Replicates:
-    """Noise-free spectra of posterior draws, each with its structure f: s^2 = error^2 + (f flux)^2."""
+    """Noise-free spectra of posterior draws, each with its structure: s^2 = error^2 + (f shape flux)^2."""
 
     flux: np.ndarray  # (m, p)
     f: np.ndarray = field(default_factory=lambda: np.zeros(1))  # (m,); one zero where the model has no structure
+    shape: np.ndarray = field(default_factory=lambda: np.ones((1, 1)))  # (m, p), see `unmodelled.py`
+
+    @classmethod
+    def of(cls, flux: np.ndarray, theta: np.ndarray, wavelength: np.ndarray) -> Replicates:
+        """From spectra (m, p) [mJy at 10 pc] of the parameters (m, D)."""
+        return cls(flux, structure(theta), structure_shape(flux, theta[:, INDEX["R"]], wavelength)[0])
+
+    def scaled(self, factor: np.ndarray) -> Replicates:
+        """Return them with another scale each, (m,)."""
+        return Replicates(self.flux * factor[:, None], self.f, self.shape)
 
     def on(self, good: np.ndarray) -> Replicates:
         """Return them on the pixels `good`."""
-        return Replicates(self.flux[:, good], np.broadcast_to(self.f, len(self.flux)))
+        f, shape = np.broadcast_to(self.f, len(self.flux)), np.broadcast_to(self.shape, self.flux.shape)
+        return Replicates(self.flux[:, good], f, shape[:, good])
 
     def rows(self, part: slice) -> Replicates:
         """Return some of them."""
-        return Replicates(self.flux[part], self.f[part])
+        return Replicates(self.flux[part], self.f[part], self.shape[part])
 
     def noisy(self, error: np.ndarray, repeats: int, rng: np.random.Generator) -> np.ndarray:
         """Return each with fresh noise, `repeats` times: (repeats * m, p)."""
-        sigma = np.sqrt(error**2 + (self.f[:, None] * self.flux) ** 2)
+        sigma = np.sqrt(error**2 + (self.f[:, None] * self.shape * self.flux) ** 2)
         parts = [self.flux + sigma * rng.standard_normal(self.flux.shape) for _ in range(repeats)]
         return np.concatenate(parts)
 
@@ -42,6 +57,7 @@ class Judge:
     stated: np.ndarray  # (p,), error
     grid: np.ndarray  # values of f, ascending from 0
     usual: float  # f at which structure is looked for
+    shape: np.ndarray  # (p,), of the structure
 
     @classmethod
     def of(cls, sample: Replicates, stated: np.ndarray, largest: float) -> Judge:
@@ -49,11 +65,11 @@ class Judge:
         mean = sample.flux.mean(axis=0)
         axes = (sample.flux - mean) / np.sqrt(len(sample.flux) - 1)
         grid = np.concatenate([[0.0], np.geomspace(largest / 100, largest, GRID)]) if largest > 0 else np.zeros(1)
-        return cls(mean, axes, stated, grid, float(np.median(sample.f)))
+        return cls(mean, axes, stated, grid, float(np.median(sample.f)), sample.shape.mean(axis=0))
 
     def sigma(self, f: float) -> np.ndarray:
         """Noise (p,) with structure f."""
-        return np.sqrt(self.stated**2 + (f * self.mean) ** 2)
+        return np.sqrt(self.stated**2 + (f * self.shape * self.mean) ** 2)
 
     def unexplained(self, points: np.ndarray, f: float) -> np.ndarray:
         """(S + N)^-1 (points - mean), in units of the noise, (k, p): what the cloud does not explain.

@@ -29,6 +29,7 @@ import numpy as np
 
 from kappaflow.instrument import WINDOW, on_nrs2
 from kappaflow.parameters import INDEX
+from kappaflow.unmodelled import structure_shape
 
 __all__ = [
     "ErrorFamily",
@@ -59,15 +60,15 @@ def gain(theta: np.ndarray, normal: np.ndarray, wavelength: np.ndarray) -> np.nd
     return step[:, on_nrs2(wavelength).astype(int)].astype(np.float32)
 
 
-def with_structure(error: np.ndarray, flux: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of the noise, (b, p): s^2 = error^2 + (f flux)^2, f = 10^log_f of `theta`.
+def with_structure(error: np.ndarray, flux: np.ndarray, theta: np.ndarray, wavelength: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of the noise, (b, p): s^2 = error^2 + (f w flux)^2, f = 10^log_f of `theta`.
 
-    The structure that no model has: line positions, opacity sampling, errors that a pipeline underestimates. The error
-    array does not tell it; it is inferred.
+    Its shape w is that of `unmodelled.py`. The error array does not tell it; it is inferred.
     """
     if theta.shape[1] <= INDEX["log_f"]:
         return error
-    return np.sqrt(error**2 + (structure(theta).astype(np.float32)[:, None] * flux) ** 2)
+    shape, _ = structure_shape(flux, theta[:, INDEX["R"]], wavelength)
+    return np.sqrt(error**2 + (structure(theta)[:, None] * shape * flux) ** 2).astype(np.float32)
 
 
 def structure(theta: np.ndarray) -> np.ndarray:

@@ -242,7 +242,7 @@ class Shards:
         # The stored SNR holds for the noise-free spectrum on its good pixels.
         error = shape * (masked_median(flux / shape, mask) / self.snr[places])[:, None].astype(np.float32)
         noisy = flux * gain(theta, normal[:, :2], self.wavelength)
-        noisy += with_structure(error, flux, theta) * normal[:, few:]
+        noisy += with_structure(error, flux, theta, self.wavelength) * normal[:, few:]
         if self._masks is not None:
             mask = self._masks.clip(mask, noisy, uniform)
         noisy[~mask] = 0.0
