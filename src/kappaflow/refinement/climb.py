@@ -57,6 +57,7 @@ def climb(
     *,
     steps: int,
     tolerance: float = 0.02,
+    worth: Callable[[Climb], bool] = lambda _: True,
     inside: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> list[Climb]:
     """Take at most `steps` steps uphill from every start.
@@ -68,6 +69,7 @@ def climb(
     steps : at most; each is one expansion, taken or not
     tolerance : a step that gains, and a full step that expects to gain, less than this ends the climb; so do
         `PATIENCE` steps that gain less than this together
+    worth : whether a climb is worth another step
     inside : draws points (k,) into the region where the density is meant
     """
     runs = list(starts)
@@ -76,7 +78,7 @@ def climb(
         for i, here in zip(fresh, expand(np.stack([runs[i].z for i in fresh])), strict=True):
             runs[i] = replace(runs[i], z=here.z, here=here)
     for _ in range(steps):
-        active = [i for i, run in enumerate(runs) if not (run.converged or run.stalled(tolerance))]
+        active = [i for i, run in enumerate(runs) if not (run.converged or run.stalled(tolerance)) and worth(run)]
         if not active:
             break
         tried = [inside(runs[i].z + _step(runs[i])) for i in active]

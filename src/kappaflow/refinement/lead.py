@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Lead"]
+__all__ = ["Lead", "tangent"]
 
 FAR = 4.0  # standard deviations: a quadratic goes wild beyond
 RIDGE = 3.0  # on quadratic terms
@@ -24,14 +24,6 @@ class Lead:
     root: np.ndarray  # (k, k): x = centre + root y
     terms: np.ndarray  # (1 + k [+ k (k + 1) / 2], r)
     radius: float  # of y, within which places were
-
-    @classmethod
-    def straight(cls, x: np.ndarray, rest: np.ndarray, covariance: np.ndarray) -> Lead:
-        """About one place, by the `covariance` (k + r, k + r) of both."""
-        k = x.size
-        root = np.linalg.cholesky(covariance[:k, :k])
-        terms = np.concatenate([rest[None], np.linalg.solve(root, covariance[:k, k:])])
-        return cls(x, root, terms, np.sqrt(k) + 1.0)
 
     @classmethod
     def fitted(cls, x: np.ndarray, middle: np.ndarray, covariance: np.ndarray) -> Lead:
@@ -57,6 +49,17 @@ class Lead:
         """
         far = np.linalg.norm(np.linalg.solve(self.root, (x - self.centre).T), axis=0)
         return -0.5 * np.maximum(far - self.radius - BEYOND, 0.0) ** 2
+
+
+def tangent(x: np.ndarray, rest: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places (2 k, k) a standard deviation from `x` (k,) either way, and the rest (2 k, r) expected there.
+
+    `covariance` (k + r, k + r) is that of x and rest in a normal density about them.
+    """
+    k = x.size
+    root = np.linalg.cholesky(covariance[:k, :k])
+    follow = np.linalg.solve(root, covariance[:k, k:])
+    return np.concatenate([x + root.T, x - root.T]), np.concatenate([rest + follow, rest - follow])
 
 
 def _shares(y: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Exact draws about one mode: an emulator learns from exact spectra, and the model itself weighs what it proposes.
 
-Pass by pass: places of the parameters are proposed and weighed on the emulator, everything else integrated out
+Profiles of single parameters say how far the posterior reaches (`profiles.py`): what is never proposed no weight can
+show. Pass by pass: places of the parameters are proposed and weighed on the emulator, everything else integrated out
 (`weighted_places.py`, `collapsed.py`); for some of them the rest is drawn, and the forward model says what these are
 worth, whose spectra teach the emulator. Once it knows enough, passes are large, and their weights make draws exact,
 whatever the emulator misses.
@@ -8,7 +9,7 @@ whatever the emulator misses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,9 +18,10 @@ import numpy as np
 from kappaflow.refinement.collapsed import Collapsed
 from kappaflow.refinement.emulator import About, Emulator, Lessons
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
-from kappaflow.refinement.lead import Lead
+from kappaflow.refinement.lead import Lead, tangent
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.weighted_places import Student, WeightedPlaces, explored
+from kappaflow.refinement.profiles import Place, profiles
+from kappaflow.refinement.weighted_places import Mixture, Student, WeightedPlaces, explored
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "grouped_r_hat", "learn", "sample"]
 
@@ -29,6 +31,7 @@ LOOKED = 3  # times as many places as are weighed from which it is learnt where 
 OFF = 50.0  # nats: places that are less likely than the middle one by more are off the posterior
 HOPELESS = 300.0  # nats: draws worth less than the best by more teach nothing
 HIGHER = 1.0  # nats above the mode: a draw is seldom as likely as the best fit, some forty nats below
+REACHED = 5.0  # nats: places of profiles that are less likely than the mode by more are off the posterior
 GROUPS = 4  # of draws, which are compared
 
 
@@ -78,7 +81,7 @@ class Learned:
     """An emulator that knows its posterior well enough, or as well as it will, and what to propose for it."""
 
     density: Collapsed
-    proposal: Student
+    proposal: Student | Mixture
     lessons: Lessons
     top: float  # ln density of the mode
     higher: np.ndarray | None = None  # (size,), a draw with more
@@ -117,13 +120,16 @@ def learn(
     advance: Callable[[], None],
 ) -> Learned:
     """Teach an emulator about the mode, see `sample`, until enough of the draws count."""
+    (mode,) = joint.expand(z[None], settle=False)
     about = About(joint, z)
-    begin = z + FIRST * rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
+    reached = [place for place in profiles(joint, mode, about.outer.smooth) if place.gain > -REACHED]
+    near = z + FIRST * rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
+    begin = np.concatenate([near, *(place.z[None] for place in reached)])
     flux = joint.fluxes([joint.coordinates.point(row) for row in begin])
     lessons = Lessons(begin, flux / about.outer.factor(begin)[:, None])
-    density = _first(about, lessons, covariance)
-    proposal = Student(density.lead.centre, density.lead.root)
-    learned = Learned(density, proposal, lessons, top=float(joint(z[None])[0]))
+    proposal, lead = _first(about, covariance, reached)
+    density = Collapsed(Emulator(about, lessons), lead, covariance)
+    learned = Learned(density, proposal, lessons, top=mode.value)
     while True:
         learned, found = _passed(learned, effort, rng, last=False)
         advance()
@@ -155,14 +161,22 @@ def _heavy(one: _Pass) -> bool:
     return not smoothed(one.ln_weight).pareto_k < LIMITS["pareto_k"]
 
 
-def _first(about: About, lessons: Lessons, covariance: np.ndarray) -> Collapsed:
-    """Return the density on a first emulator; the rest is looked for by Laplace's `covariance`."""
-    outer = about.outer
-    both = np.concatenate([outer.of(about.z[None])[0], about.z[outer.structure], about.z[outer.field]])
-    x, rest = Collapsed.parts(about)
+def _first(about: About, covariance: np.ndarray, reached: Sequence[Place]) -> tuple[Mixture, Lead]:
+    """Propose about the mode and the places `reached`, by the expansion at each, and look for the rest as these expect.
+
+    `covariance` (size, size) is Laplace's at the mode.
+    """
+    outer, (x, rest) = about.outer, Collapsed.parts(about)
     order = np.concatenate([x, rest])
-    lead = Lead.straight(both[x], both[rest], outer.covariance(about.z, covariance)[np.ix_(order, order)])
-    return Collapsed(Emulator(about, lessons), lead, covariance)
+    z = np.stack([about.z, *(place.z for place in reached)])
+    both = np.concatenate([outer.of(z), z[:, outer.structure], z[:, outer.field]], axis=1)
+    spreads = [covariance, *(np.linalg.inv(place.here.information) for place in reached)]
+    spreads = [outer.covariance(*pair)[np.ix_(order, order)] for pair in zip(z, spreads, strict=True)]
+    known = [tangent(at[x], at[rest], spread) for at, spread in zip(both, spreads, strict=True)]
+    along, there = (np.concatenate(column) for column in zip((both[:, x], both[:, rest]), *known, strict=True))
+    roots = [np.linalg.cholesky(spread[: x.size, : x.size]) for spread in spreads]
+    mixture = Mixture(tuple(Student(at[x], root) for at, root in zip(both, roots, strict=True)))
+    return mixture, Lead.fitted(along, there, mixture.root @ mixture.root.T)
 
 
 def _following(density: Collapsed, seen: WeightedPlaces, n: int, rng: np.random.Generator) -> Lead:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln
@@ -30,7 +31,7 @@ class Student:
     root: np.ndarray  # (k, k), lower
 
     @classmethod
-    def learnt(cls, x: np.ndarray, weight: np.ndarray, before: Student) -> Student:
+    def learnt(cls, x: np.ndarray, weight: np.ndarray, before: Student | Mixture) -> Student:
         """Mean and covariance of places x (n, k) of `weight` (n,), the latter mixed with that of the one before."""
         k = x.shape[1]
         n = 1 / (weight**2).sum()
@@ -52,12 +53,40 @@ class Student:
 
 
 @dataclass(frozen=True, eq=False)
+class Mixture:
+    """Several t densities, equally likely."""
+
+    parts: tuple[Student, ...]
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Mean."""
+        return np.mean([part.centre for part in self.parts], axis=0)
+
+    @cached_property
+    def root(self) -> np.ndarray:
+        """Of the covariance of all."""
+        off = np.stack([part.centre for part in self.parts]) - self.centre
+        within = np.mean([part.root @ part.root.T for part in self.parts], axis=0)
+        return np.linalg.cholesky(within + off.T @ off / len(off))
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws (n, k)."""
+        counts = np.bincount(rng.permutation(n) % len(self.parts), minlength=len(self.parts))
+        return np.concatenate([part.draw(int(count), rng) for part, count in zip(self.parts, counts, strict=True)])
+
+    def ln_density(self, x: np.ndarray) -> np.ndarray:
+        """Ln density (n,) at x (n, k)."""
+        return np.logaddexp.reduce([part.ln_density(x) for part in self.parts], axis=0) - np.log(len(self.parts))
+
+
+@dataclass(frozen=True, eq=False)
 class WeightedPlaces:
     """Weighted places of a density, and the last proposal."""
 
     x: np.ndarray  # (n, k)
     ln_weight: np.ndarray  # (n,), density over what proposed
-    proposal: Student
+    proposal: Student | Mixture
 
     @property
     def ln_total(self) -> float:
@@ -89,7 +118,7 @@ class WeightedPlaces:
 
 def explored(
     ln_density: Callable[[np.ndarray], np.ndarray],
-    first: Student,
+    first: Student | Mixture,
     rng: np.random.Generator,
     *,
     wanted: float,
