@@ -20,6 +20,7 @@ from kappaflow.simulation.config import plan_shards
 from kappaflow.simulation.toy import ToyModel
 from kappaflow.spectra import Box
 from kappaflow.tables.cia import load_cia
+from kappaflow.unmodelled import structure_shape
 
 FULL, PAPER = PARAMETER_SETS["full"], PARAMETER_SETS["paper"]
 FIFTEEN = [350.0, 550.0, 950.0, 1500.0, 2400.0, 0.55, 0.1, 7.0, 4.7, 1.1, 3.0, 2.0, 12.0, 8.0, 0.01]
@@ -138,13 +139,14 @@ def test_shards_of_the_full_set_say_what_they_are(shards):
 
 
 def test_structure_adds_to_the_noise_and_is_not_told(shards):
-    """Noise over sqrt(error^2 + (f F)^2) has unit variance; over the error that is told it has not."""
+    """Noise over sqrt(error^2 + (f w F)^2) has unit variance; over the error that is told it has not."""
     seen = shards.evaluation(1024)
     clean = shards.flux(seen.index)
     f = 10.0 ** seen.truth[:, INDEX["log_f"], None]
     strong = (f[:, 0] > 0.05) & (seen.truth[:, INDEX["sigma_cal"]] < 0.002)
     told = ((seen.flux - clean) / seen.error)[strong]
-    whole = ((seen.flux - clean) / np.sqrt(seen.error**2 + (f * clean) ** 2))[strong]
+    shape, _ = structure_shape(clean, seen.truth[:, INDEX["R"]], shards.wavelength)
+    whole = ((seen.flux - clean) / np.sqrt(seen.error**2 + (f * shape * clean) ** 2))[strong]
     assert whole.var() == pytest.approx(1.0, abs=0.05)
     assert told.var() > 2.0
 

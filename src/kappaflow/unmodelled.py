@@ -33,7 +33,7 @@ def steepness(flux: np.ndarray, radius: np.ndarray | float, wavelength: np.ndarr
     Examples
     --------
     >>> wavelength = np.array([4.5])
-    >>> x = C2 * 1e4 / 4.5 / 640
+    >>> x = 1.438777 * 1e4 / 4.5 / 640  # h c / k is 1.438777 cm K
     >>> flux = _thin(wavelength) * 1.1**2 / np.expm1(x)
     >>> bool(np.isclose(steepness(flux, 1.1, wavelength)[0], x))
     True

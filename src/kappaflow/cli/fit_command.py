@@ -14,10 +14,10 @@ __all__ = ["parsed_lists", "fit"]
 
 HELP = """From telescope files to the spectra that fit them best.
 
-All parameters, the opacity field, both gains and the structure f (s^2 = sigma^2 + (f F)^2) are fitted at once, from
-several of the networks' draws, for every combination of line lists or a given one. Writes into --out, for each FILE:
-fit.json (parameters with Laplace errors, chi2, f, field, residuals per band, every start), fit.ecsv (data and fit),
-fit.png and fit.pdf.
+All parameters, the opacity field, both gains and the structure f (scatter beyond the errors, over the flux) are
+fitted at once, from several of the networks' draws, for every combination of line lists or a given one. Writes into
+--out, for each FILE: fit.json (parameters with Laplace errors, chi2, f, field, residuals per band, every start),
+fit.ecsv (data and fit), fit.png and fit.pdf.
 
 Example: [bold]kappaflow fit jw01189_x1d.fits --distance 5.7[/bold]
 one combination, the lists as they are: [bold]kappaflow fit x1d.fits --lists CH4=exomol --no-field[/bold]

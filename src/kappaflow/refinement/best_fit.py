@@ -137,7 +137,7 @@ class BestFit:
 
     @property
     def reduced_chi2(self) -> float:
-        """Mean over good pixels of residual^2 / (error^2 + (f flux)^2)."""
+        """Mean over good pixels of residual^2 / variance, the structure's included."""
         joint, point = self.mode.joint, self.mode.point
         flux = joint.fluxes([point])[0]
         residual = joint.data.flux - joint.predicted(point, flux)

@@ -26,7 +26,7 @@ class FitSettings:
     """What is free, from how many starts, and the seed of those."""
 
     field: bool = True  # the opacity field; otherwise the lists are taken as they are
-    structure: bool = True  # f of s^2 = sigma^2 + (f F)^2; otherwise 0
+    structure: bool = True  # f, see `unmodelled.py`; otherwise 0
     starts: int = 8
     screened: int = 64  # draws among which they are chosen
     kept: int = 2  # starts that go on, with every combination of line lists
