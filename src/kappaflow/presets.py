@@ -19,7 +19,7 @@ class NetworkSize(Frozen):
     transforms: int
     hidden: tuple[int, ...]
     embedding: int = 128
-    dense: int = 512  # width of the layers before the embedding, recipe `kappaflow`
+    dense: int = 256  # width of the layers before the embedding, recipe `kappaflow`
 
 
 class Preset(Frozen):

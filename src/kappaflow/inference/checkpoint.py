@@ -90,7 +90,8 @@ class Checkpoint:
         """
         arrays = {f"weights.{k}": v.numpy() for k, v in _state(self.estimator).items()}
         if half:
-            arrays = {k: v if k.startswith("weights.features") else v.astype(np.float16) for k, v in arrays.items()}
+            scaling = [k for k in arrays if k.startswith("weights.features") and not k.endswith("scatter.components")]
+            arrays = {k: v if k in scaling else v.astype(np.float16) for k, v in arrays.items()}
         arrays["wavelength"] = np.asarray(self.card.wavelength, dtype=float)
         if self.familiarity is not None:
             for name in ("mean", "whiten", "distances"):

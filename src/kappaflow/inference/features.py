@@ -75,7 +75,49 @@ _LOG_SNR = (math.log(SNR.low) + math.log(SNR.high)) / 2, (math.log(SNR.high) - m
 
 DIAL = 2  # columns of the amplitude in the context: itself, and whether it is exactly 0
 # name -> number of columns in the context
-SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2, "log_spread": 1}
+WINDOWS = 8  # stretches of pixels whose scatter is told
+SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2, "log_spread": 1, "scatter": WINDOWS}
+COMPONENTS = 128  # principal components that scatter is counted from, at most; a quarter of the pixels
+FILLS = 2  # projections, of which the first says what masked pixels hold
+
+
+class Scatter(nn.Module):
+    """How far pixels lie from any noise-free spectrum, over their errors: what structure has that no model has.
+
+    Principal components of noise-free spectra (`learn`) take out what they can; ln of the mean square of the rest,
+    over the errors, of the good pixels of each window. A layer of projections sees what they explain, not the rest.
+    """
+
+    def __init__(self, pixels: int) -> None:
+        super().__init__()
+        self.register_buffer("middle", torch.zeros(pixels))
+        self.register_buffer("components", torch.zeros(min(COMPONENTS, pixels // 4), pixels))
+        self.middle: Tensor
+        self.components: Tensor
+
+    @torch.no_grad()
+    def learn(self, flux: Tensor) -> None:
+        """Take the components of noise-free spectra (n, p)."""
+        x = asinh(10 * flux / flux.median(dim=-1, keepdim=True).values)
+        self.middle.copy_(x.mean(dim=0))
+        left = (x - self.middle).double()
+        vectors = torch.linalg.eigh(left.T @ left)[1]
+        self.components.copy_(vectors[:, -len(self.components) :].T)
+
+    def forward(self, s: _Cleaned) -> Tensor:
+        """Ln mean square (b, WINDOWS) over the errors; 0 where a window has no good pixel."""
+        steep = 10 / s.median
+        x = asinh(steep * s.flux) - self.middle
+        filled = x * s.mask
+        for _ in range(FILLS):
+            smooth = filled @ self.components.T @ self.components
+            filled = torch.where(s.mask, x, smooth)
+        error = s.error * steep / torch.sqrt(1 + (steep * s.flux) ** 2)
+        square = torch.where(s.mask, ((x - smooth) / error) ** 2, 0.0)
+        count = [part.sum(dim=-1) for part in s.mask.to(square.dtype).tensor_split(WINDOWS, dim=-1)]
+        total = [part.sum(dim=-1) for part in square.tensor_split(WINDOWS, dim=-1)]
+        mean = [torch.where(n > 0, t / n.clamp_min(1), 1.0) for n, t in zip(count, total, strict=True)]
+        return torch.log(torch.stack(mean, dim=-1).clamp_min(1e-3)) / 2
 
 
 class Features(nn.Module):
@@ -92,6 +134,7 @@ class Features(nn.Module):
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("spread", torch.ones(shape))
         self.register_buffer("scale", torch.tensor([0.0, 1.0]))  # mean and spread of ln median flux
+        self.scatter = Scatter(pixels) if "scatter" in inputs.scalars else None
         self.mean: Tensor
         self.spread: Tensor
         self.scale: Tensor
@@ -161,6 +204,7 @@ class Features(nn.Module):
             "snr": lambda: [(s.snr - (SNR.low + SNR.high) / 2) / (SNR.width / 2)],
             "log_snr": lambda: [(torch.log(s.snr.clamp_min(1e-2)) - _LOG_SNR[0]) / _LOG_SNR[1]],
             "log_scale": lambda: [flags * (torch.log(s.median) - self.scale[0]) / self.scale[1], flags],
+            "scatter": lambda: [self.scatter(s)] if self.scatter is not None else [],
             "log_spread": lambda: [torch.log(_log(s).std(dim=-1, keepdim=True) + 1e-6)],  # what `log_flux` divides by
         }
         return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)

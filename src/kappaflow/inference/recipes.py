@@ -34,7 +34,7 @@ class Embedding(Frozen):
     channels: tuple[int, ...]  # widths of the convolutions; of `projected`, one entry per residual block
     kernel: int = Field(default=7, ge=1, le=65)
     dense: int = Field(default=0, ge=0, le=65_536)  # width of the branch that sees all pixels at once; 0: none
-    components: int = Field(default=128, ge=4, le=4096)  # of `projected`: projections of the first channel
+    components: int = Field(default=192, ge=4, le=4096)  # of `projected`: projections of the first channel
     features: int = Width
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
@@ -92,7 +92,7 @@ def _kappaflow(size: NetworkSize) -> Recipe:
         name="kappaflow",
         inputs=Inputs(
             channels=("asinh_flux", "mask"),
-            scalars=("log_snr", "log_scale", "log_spread"),
+            scalars=("log_snr", "log_scale", "log_spread", "scatter"),
             fill="zero",
             standardize=True,
             scale_dropout=0.25,
@@ -123,11 +123,13 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "standardize": True,
         }
     },
-    "no spread": {"inputs": {"scalars": ("log_snr", "log_scale")}},
+    "no spread": {"inputs": {"scalars": ("log_snr", "log_scale", "scatter")}},
+    "no scatter": {"inputs": {"scalars": ("log_snr", "log_scale", "log_spread")}},
+    "wider layers": {"embedding": {"channels": (512,) * 3, "dense": 512, "components": 128}},
     "log error as well": {"inputs": {"channels": ("asinh_flux", "log_error", "mask")}},
     "no mask channel, median fill": {"inputs": {"channels": ("asinh_flux",), "fill": "median"}},
     "not standardized per pixel": {"inputs": {"standardize": False}},
-    "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread"), "scale_dropout": 0.0}},
+    "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread", "scatter"), "scale_dropout": 0.0}},
     "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128), "dense": 0}},
     "strided CNN on log flux": {
         "inputs": {"channels": ("log_flux", "mask"), "standardize": False},

@@ -121,10 +121,12 @@ class Trainer:
         self._features = copy.deepcopy(self.state.estimator.features)  # stays on the CPU, where batches are made
 
     def _begin_projections(self) -> None:
-        """Begin an embedding of projections with the principal components of noise-free training spectra."""
+        """Learn the principal components of noise-free training spectra, and begin projections with them."""
         estimator, clean = self.state.estimator, self._clean(SCALING)
+        flux = torch.as_tensor(clean, dtype=torch.float32)
+        if estimator.features.scatter is not None and clean.size:
+            estimator.features.scatter.learn(flux)
         if isinstance(estimator.embedding, Projected) and clean.size:
-            flux = torch.as_tensor(clean, dtype=torch.float32)
             good = torch.ones(flux.shape, dtype=torch.bool)
             smooth = estimator.features(flux, 1e-3 * flux, good, good[:, 0]).channels[:, 0]
             noisy = [estimator.features.prepare(batch).channels[:, 0] for batch in self._some("training", SCALING)]
