@@ -69,7 +69,7 @@ def components(posterior, train):
     if known is None and train is not None:
         shards = Shards(train)
         known = Resemblance.of(
-            shards.clean(RESEMBLED), [shards.validation(0, min(RESEMBLING, shards.card.n_validation))]
+            shards.clean(RESEMBLED)[0], [shards.validation(0, min(RESEMBLING, shards.card.n_validation))]
         )
     return known
 

@@ -137,7 +137,7 @@ def same_density(estimator, variables, inputs):
         theirs = sbi_flow(estimator, v, x).log_prob(v[None], x)[0]
         split = len(estimator.recipe.inputs.channels) * estimator.pixels
         ready = Prepared(x[:, :split].unflatten(1, (-1, estimator.pixels)), x[:, split:])
-        unit = estimator.flow.to_unit(v)
+        unit = estimator.flow.map.to_unit(v.double())
         ours = estimator(ready.channels, ready.scalars, unit) + estimator.flow.map.log_slope(v).sum(-1)
     return float((ours - theirs).abs().max())
 

@@ -17,10 +17,14 @@ from kappaflow.parameters import bounds
 
 maps = pytest.mark.parametrize("name", MAPS)
 
+standards = pytest.mark.parametrize("standard", [0, 8])
 
-def bounded(name, features=2, spread=1.0):
+
+def bounded(name, features=2, spread=1.0, standard=0):
     torch.manual_seed(3)
-    flow = BoundedFlow(Flow(transforms=2, hidden=(16, 16), box=name), features, 4)
+    flow = BoundedFlow(Flow(transforms=2, hidden=(16, 16), box=name, standard=standard), features, 4)
+    if flow.standard is not None:
+        torch.nn.init.normal_(flow.standard.out.weight, std=0.2)
     with torch.no_grad():
         for p in flow.parameters():
             p.mul_(spread)
@@ -36,8 +40,9 @@ def test_log_slope_is_the_derivative_of_the_map(name):
 
 
 @maps
-def test_density_on_the_box_integrates_to_one(name):
-    flow, n = bounded(name, spread=2.0).double(), 400
+@standards
+def test_density_on_the_box_integrates_to_one(name, standard):
+    flow, n = bounded(name, spread=2.0, standard=standard).double(), 400
     nodes = (torch.arange(n, dtype=torch.double) + 0.5) / n
     # A grid uniform in the normal quantile would favour one map; this one resolves the walls for both.
     t = nodes**2 * (3 - 2 * nodes)
@@ -50,6 +55,16 @@ def test_density_on_the_box_integrates_to_one(name):
 
 
 @maps
+def test_draws_have_the_density_that_is_told_of_them(name):
+    """The splines' density, over the derivative of the way to the cube by autodiff."""
+    flow = bounded(name, features=3, standard=8).double()
+    v, context = torch.randn(3, dtype=torch.double), torch.randn(1, 4, dtype=torch.double)
+    jacobian = torch.autograd.functional.jacobian(lambda u: flow.to_unit(u[None, None], context)[0, 0], v)
+    expected = flow.nsf(context).log_prob(v[None]) - torch.linalg.slogdet(jacobian).logabsdet
+    assert torch.allclose(flow(flow.to_unit(v[None, None], context)[0], context), expected)
+
+
+@maps
 def test_log_density_is_zukos_plus_the_jacobian_by_autodiff(name):
     flow = bounded(name, features=3).double()
     t, context = torch.rand(3, dtype=torch.double), torch.randn(4, dtype=torch.double)
@@ -59,19 +74,22 @@ def test_log_density_is_zukos_plus_the_jacobian_by_autodiff(name):
 
 
 @maps
-def test_draws_from_extreme_noise_stay_strictly_inside_the_box(name):
+@standards
+def test_draws_from_extreme_noise_stay_strictly_inside_the_box(name, standard):
     """Eight standard deviations: no generator of normals in single or double precision gets there in a lifetime."""
-    flow, (low, high) = bounded(name, features=15, spread=5.0), bounds()
+    flow, (low, high) = bounded(name, features=15, spread=5.0, standard=standard), bounds()
     corners = torch.tensor([-8.0, -5.0, 0.0, 5.0, 8.0]).repeat_interleave(15).reshape(1, 1, 5, 15)
-    v = IncrementalSampler([flow.nsf])(torch.randn(1, 1, 4), corners)
-    theta = low + (high - low) * flow.to_unit(v)[0, 0].numpy()
+    context = torch.randn(1, 1, 4)
+    v = IncrementalSampler([flow.nsf])(context, corners)
+    theta = low + (high - low) * flow.to_unit(v[0], context[0]).detach()[0].numpy()
     assert np.isfinite(theta).all()
     assert ((theta > low) & (theta < high)).all()
 
 
 @maps
-def test_a_truth_on_the_wall_has_a_finite_density(name):
-    flow = bounded(name)
+@standards
+def test_a_truth_on_the_wall_has_a_finite_density(name, standard):
+    flow = bounded(name, standard=standard)
     walls = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 1.0]])
     assert torch.isfinite(flow(walls, torch.zeros(3, 4))).all()
 

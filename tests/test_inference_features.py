@@ -9,7 +9,7 @@ from torch import nn
 
 from kappaflow.inference import recipe, variant
 from kappaflow.inference.embedding import PooledCNN, Projected, StridedCNN
-from kappaflow.inference.features import CHANNELS, WINDOWS, Features, asinh
+from kappaflow.inference.features import CHANNELS, Features, asinh
 from kappaflow.presets import NetworkSize
 from kappaflow.spectra import Spectra
 
@@ -99,52 +99,6 @@ def test_the_context_keeps_the_spread_that_the_log_channel_divides_by(batch):
     whole = replace(batch, mask=np.ones_like(batch.mask))
     spread = features("kappaflow", whole).prepare(whole).scalars[:, 3]
     assert np.allclose(spread, np.log(np.log(whole.flux).std(axis=1, ddof=1)), atol=1e-4)
-
-
-def lines(n, pixels=400, seed=0):
-    """Noise-free spectra (n, pixels) of ten shapes."""
-    rng = np.random.default_rng(seed)
-    shapes = np.sin(np.arange(1, 11)[:, None] * np.linspace(0, 9, pixels) + np.arange(10)[:, None])
-    return np.exp(0.1 * rng.standard_normal((n, 10)) @ shapes).astype(np.float32)
-
-
-TAKEN = 0.5 * np.log(1 - 100 / 400)  # what as many components take of the noise
-
-
-@pytest.fixture(scope="module")
-def scatter():
-    """Features that have learnt the shapes of `lines`."""
-    made = Features(recipe("kappaflow", SIZE).inputs, 400)
-    made.scatter.learn(torch.from_numpy(lines(2000)))
-    return lambda *arrays: made.prepare(Spectra(*arrays, np.ones(len(arrays[0]), bool))).scalars[:, 4:].numpy()
-
-
-@pytest.mark.parametrize("f", [0.0, 0.05, 0.2])
-def test_scatter_beyond_the_errors_is_told_window_by_window(scatter, f):
-    """The left half has structure f, the right half none: ln of s / error, s^2 = error^2 + (f F)^2."""
-    rng, flux = np.random.default_rng(1), lines(200, seed=1)
-    error = 0.02 * flux
-    wide = np.where(np.arange(400) < 200, np.hypot(0.02, f), 0.02) * flux
-    noisy = (flux + wide * rng.standard_normal(flux.shape)).astype(np.float32)
-    told = scatter(noisy, error, np.ones(flux.shape, bool)).mean(axis=0) - TAKEN
-    expected = np.log(np.hypot(0.02, f) / 0.02)
-    half = WINDOWS // 2
-    np.testing.assert_allclose(told[:half], expected, atol=0.1)
-    # Components are of all pixels: some of what one half has is seen in the other.
-    assert f == 0 or told[half:].max() < told[:half].min() - 0.3
-
-
-def test_scatter_of_good_pixels_does_not_know_of_the_others(scatter):
-    rng, flux = np.random.default_rng(2), lines(200, seed=2)
-    error = 0.05 * flux
-    noisy = (flux + error * rng.standard_normal(flux.shape)).astype(np.float32)
-    mask = rng.random(flux.shape) < 0.8
-    mask[:, :50] = False  # the whole first window
-    told = scatter(noisy, error, mask)
-    assert (told[:, 0] == 0).all()
-    assert (told[:, 1:] != 0).all()
-    spoiled = np.where(mask, noisy, 1e3).astype(np.float32)
-    np.testing.assert_array_equal(scatter(spoiled, error, mask), told)
 
 
 def test_scaling_standardizes_good_pixels(batch):

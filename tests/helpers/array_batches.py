@@ -52,9 +52,10 @@ class ArrayBatches:
     def card(self) -> Card:
         return self._card
 
-    def clean(self, count: int) -> np.ndarray:
-        """Return the noise-free flux of `count` training spectra."""
-        return self._flux[: min(count, self.card.n_train)]
+    def clean(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return noise-free flux and parameters of `count` training spectra."""
+        rows = slice(min(count, self.card.n_train))
+        return self._flux[rows], self._theta[rows]
 
     def train(self, epoch: int, index: int, size: int) -> Spectra:
         order = generator("array order", self._seed, epoch).permutation(self.card.n_train)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 from kappaflow.errors import UserError
 from kappaflow.inference.recipes import Inputs
+from kappaflow.inference.rest_frame import WINDOWS, Rested, RestFrame
 from kappaflow.parameters import SNR
-from kappaflow.spectra import Spectra
+from kappaflow.spectra import Box, Spectra
 
 __all__ = ["CHANNELS", "SCALARS", "Features", "Prepared", "asinh"]
 
 FLOOR = 1e-3  # of the median flux: where log flux stops; below it a pixel is noise
+STEEP = 10.0  # over the median flux, of asinh
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,13 @@ class _Cleaned:
     mask: Tensor  # (b, p), bool
     median: Tensor  # (b, 1) of the good flux, positive
     snr: Tensor  # (b, 1), median over good pixels of flux / error
+    rest: Rested | None = None
+
+    @property
+    def at_rest(self) -> Rested:
+        """The spectra at rest, where the inputs have them."""
+        assert self.rest is not None, "inputs without a rest frame"
+        return self.rest
 
 
 def asinh(x: Tensor) -> Tensor:
@@ -52,6 +61,11 @@ def asinh(x: Tensor) -> Tensor:
 
 def _log(s: _Cleaned) -> Tensor:
     return torch.log(torch.maximum(s.flux, FLOOR * s.median))
+
+
+def _asinh_error(s: _Cleaned) -> Tensor:
+    steep = STEEP / s.median
+    return s.error * steep / torch.sqrt(1 + (steep * s.flux) ** 2)
 
 
 def _log_flux(s: _Cleaned) -> Tensor:
@@ -65,59 +79,28 @@ def _log_flux(s: _Cleaned) -> Tensor:
 CHANNELS: dict[str, Callable[[_Cleaned], Tensor]] = {
     "log_flux": _log_flux,
     "asinh_snr": lambda s: asinh(s.flux / s.error),
-    "asinh_flux": lambda s: asinh(10 * s.flux / s.median),
+    "asinh_flux": lambda s: asinh(STEEP * s.flux / s.median),
+    "rest_flux": lambda s: s.at_rest.x,
     "log_error": lambda s: torch.log(s.error / s.median),
     "mask": lambda s: s.mask.to(s.flux.dtype),
 }
 UNSCALED = ("mask",)  # its zeros mean something
+FILLED = ("rest_flux",)  # masked pixels hold what is expected there
 
 _LOG_SNR = (math.log(SNR.low) + math.log(SNR.high)) / 2, (math.log(SNR.high) - math.log(SNR.low)) / 2
 
 DIAL = 2  # columns of the amplitude in the context: itself, and whether it is exactly 0
 # name -> number of columns in the context
-WINDOWS = 8  # stretches of pixels whose scatter is told
-SCALARS: dict[str, int] = {"snr": 1, "log_snr": 1, "log_scale": 2, "log_spread": 1, "scatter": WINDOWS}
-COMPONENTS = 128  # principal components that scatter is counted from, at most; a quarter of the pixels
-FILLS = 2  # projections, of which the first says what masked pixels hold
-
-
-class Scatter(nn.Module):
-    """How far pixels lie from any noise-free spectrum, over their errors: what structure has that no model has.
-
-    Principal components of noise-free spectra (`learn`) take out what they can; ln of the mean square of the rest,
-    over the errors, of the good pixels of each window. A layer of projections sees what they explain, not the rest.
-    """
-
-    def __init__(self, pixels: int) -> None:
-        super().__init__()
-        self.register_buffer("middle", torch.zeros(pixels))
-        self.register_buffer("components", torch.zeros(min(COMPONENTS, pixels // 4), pixels))
-        self.middle: Tensor
-        self.components: Tensor
-
-    @torch.no_grad()
-    def learn(self, flux: Tensor) -> None:
-        """Take the components of noise-free spectra (n, p)."""
-        x = asinh(10 * flux / flux.median(dim=-1, keepdim=True).values)
-        self.middle.copy_(x.mean(dim=0))
-        left = (x - self.middle).double()
-        vectors = torch.linalg.eigh(left.T @ left)[1]
-        self.components.copy_(vectors[:, -len(self.components) :].T)
-
-    def forward(self, s: _Cleaned) -> Tensor:
-        """Ln mean square (b, WINDOWS) over the errors; 0 where a window has no good pixel."""
-        steep = 10 / s.median
-        x = asinh(steep * s.flux) - self.middle
-        filled = x * s.mask
-        for _ in range(FILLS):
-            smooth = filled @ self.components.T @ self.components
-            filled = torch.where(s.mask, x, smooth)
-        error = s.error * steep / torch.sqrt(1 + (steep * s.flux) ** 2)
-        square = torch.where(s.mask, ((x - smooth) / error) ** 2, 0.0)
-        count = [part.sum(dim=-1) for part in s.mask.to(square.dtype).tensor_split(WINDOWS, dim=-1)]
-        total = [part.sum(dim=-1) for part in square.tensor_split(WINDOWS, dim=-1)]
-        mean = [torch.where(n > 0, t / n.clamp_min(1), 1.0) for n, t in zip(count, total, strict=True)]
-        return torch.log(torch.stack(mean, dim=-1).clamp_min(1e-3)) / 2
+SCALARS: dict[str, int] = {
+    "snr": 1,
+    "log_snr": 1,
+    "log_scale": 2,
+    "log_spread": 1,
+    "scatter": WINDOWS,
+    "velocity": 2,
+}
+AT_REST = {"rest_flux", "scatter", "velocity"}  # what needs spectra at rest
+MOVING = "v_r"  # the parameter that turns directions
 
 
 class Features(nn.Module):
@@ -134,7 +117,8 @@ class Features(nn.Module):
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("spread", torch.ones(shape))
         self.register_buffer("scale", torch.tensor([0.0, 1.0]))  # mean and spread of ln median flux
-        self.scatter = Scatter(pixels) if "scatter" in inputs.scalars else None
+        self.rest = RestFrame(pixels, inputs.directions) if AT_REST & {*inputs.channels, *inputs.scalars} else None
+        self._kept = torch.tensor([name in FILLED for name in inputs.channels])[:, None]
         self.mean: Tensor
         self.spread: Tensor
         self.scale: Tensor
@@ -142,12 +126,38 @@ class Features(nn.Module):
     @torch.no_grad()
     def forward(self, flux: Tensor, error: Tensor, mask: Tensor, known: Tensor) -> Prepared:
         """Prepare spectra (b, p); `known` (b,) says whose absolute flux scale may be used."""
-        spectra = _clean(flux, error, mask, self.inputs.fill)
+        spectra = self._seen(flux, error, mask)
         channels = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1)
         channels = (channels - self.mean) / self.spread
         if self.inputs.fill == "zero":
-            channels = channels * spectra.mask[:, None]
+            channels = channels * (spectra.mask[:, None] | self._kept)
         return Prepared(channels, self._scalars(spectra, known))
+
+    def _seen(self, flux: Tensor, error: Tensor, mask: Tensor) -> _Cleaned:
+        """Clean spectra, and take them to rest."""
+        s = _clean(flux, error, mask, self.inputs.fill)
+        if self.rest is None:
+            return s
+        steep = STEEP / s.median
+        return replace(s, rest=self.rest(asinh(steep * s.flux), _asinh_error(s), s.mask))
+
+    @torch.no_grad()
+    def learn(self, flux: np.ndarray, theta: np.ndarray, box: Box, batches: Iterable[Spectra]) -> None:
+        """Learn what spectra look like at rest, from noise-free training spectra (n, p) of theta (n, D)."""
+        if self.rest is None:
+            return
+        clean = torch.as_tensor(flux, dtype=torch.float32)
+        x = asinh(STEEP * clean / clean.median(dim=-1, keepdim=True).values)
+        total, count = torch.zeros(x.shape[1]), torch.zeros(x.shape[1])
+        for batch in batches:
+            s = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)), self.inputs.fill)
+            total += torch.where(s.mask, _asinh_error(s), 0.0).sum(dim=0)
+            count += s.mask.sum(dim=0)
+        velocity = None
+        if MOVING in box.names:
+            i = box.names.index(MOVING)
+            velocity = torch.as_tensor(2 * (theta[:, i] - box.low[i]) / box.widths[i] - 1, dtype=torch.float32)
+        self.rest.learn(x, total / count.clamp_min(1), velocity)
 
     def prepare(self, spectra: Spectra) -> Prepared:
         """Prepare a batch of NumPy arrays."""
@@ -179,9 +189,9 @@ class Features(nn.Module):
         scales = []
         for batch in batches:
             flux, error, mask = (torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask))
-            spectra = _clean(flux, error, mask, self.inputs.fill)
+            spectra = self._seen(flux, error, mask)
             scales.append(torch.log(spectra.median[:, 0]).double())
-            good = spectra.mask[:, None].double()
+            good = (spectra.mask[:, None] | self._kept).double()
             raw = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1).double()
             count = count + good.sum(0)
             total = total + (good * raw).sum(0)
@@ -204,7 +214,8 @@ class Features(nn.Module):
             "snr": lambda: [(s.snr - (SNR.low + SNR.high) / 2) / (SNR.width / 2)],
             "log_snr": lambda: [(torch.log(s.snr.clamp_min(1e-2)) - _LOG_SNR[0]) / _LOG_SNR[1]],
             "log_scale": lambda: [flags * (torch.log(s.median) - self.scale[0]) / self.scale[1], flags],
-            "scatter": lambda: [self.scatter(s)] if self.scatter is not None else [],
+            "scatter": lambda: [s.at_rest.scatter],
+            "velocity": lambda: [s.at_rest.velocity],
             "log_spread": lambda: [torch.log(_log(s).std(dim=-1, keepdim=True) + 1e-6)],  # what `log_flux` divides by
         }
         return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)

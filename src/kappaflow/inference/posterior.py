@@ -275,7 +275,7 @@ class Posterior:
             for group, sampler in self._groups:
                 v = sampler(torch.stack([contexts[i] for i in group]), noise[group])
                 for i, one in zip(group, v, strict=True):
-                    unit = self.members[i].estimator.flow.to_unit(one).numpy()
+                    unit = self.members[i].estimator.flow.to_unit(one, contexts[i]).numpy()
                     out[i, rows] = np.asarray(self.box.low) + self.box.widths * unit
         return out
 

@@ -24,6 +24,7 @@ class Inputs(Frozen):
     # Masked pixels: the median of the good ones, zero after scaling, or straight lines between good neighbours.
     fill: Literal["median", "zero", "linear"]
     standardize: bool  # per pixel, over the training set
+    directions: int = Field(default=64, ge=1, le=1024)  # of noise-free spectra: how they are taken to rest
     scale_dropout: float = Field(default=0.0, ge=0, lt=1)  # share of training spectra whose flux scale is withheld
 
 
@@ -45,6 +46,7 @@ class Flow(Frozen):
     transforms: int = Field(ge=1, le=64)
     hidden: tuple[int, ...]
     bins: int = Field(default=8, ge=2, le=64)
+    standard: int = Field(default=0, ge=0, le=65_536)  # width of the layer that says where and how wide; 0: none
     box: Literal["logistic", "probit"]
 
 
@@ -91,14 +93,14 @@ def _kappaflow(size: NetworkSize) -> Recipe:
     return Recipe(
         name="kappaflow",
         inputs=Inputs(
-            channels=("asinh_flux", "mask"),
-            scalars=("log_snr", "log_scale", "log_spread", "scatter"),
+            channels=("rest_flux", "mask"),
+            scalars=("log_snr", "log_scale", "log_spread", "scatter", "velocity"),
             fill="zero",
             standardize=True,
             scale_dropout=0.25,
         ),
         embedding=Embedding(kind="projected", channels=(size.dense,) * 3, dense=size.dense, features=size.embedding),
-        flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit"),
+        flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit", standard=size.embedding),
         training=Training(
             batch=128,
             learning_rate=6e-4,
@@ -123,13 +125,18 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "standardize": True,
         }
     },
-    "no spread": {"inputs": {"scalars": ("log_snr", "log_scale", "scatter")}},
-    "no scatter": {"inputs": {"scalars": ("log_snr", "log_scale", "log_spread")}},
+    "moving spectra": {
+        "inputs": {"channels": ("asinh_flux", "mask"), "scalars": ("log_snr", "log_scale", "log_spread", "scatter")}
+    },
+    "no velocity": {"inputs": {"scalars": ("log_snr", "log_scale", "log_spread", "scatter")}},
+    "splines alone": {"flow": {"standard": 0}},
+    "no spread": {"inputs": {"scalars": ("log_snr", "log_scale", "scatter", "velocity")}},
+    "no scatter": {"inputs": {"scalars": ("log_snr", "log_scale", "log_spread", "velocity")}},
     "wider layers": {"embedding": {"channels": (512,) * 3, "dense": 512, "components": 128}},
-    "log error as well": {"inputs": {"channels": ("asinh_flux", "log_error", "mask")}},
+    "log error as well": {"inputs": {"channels": ("rest_flux", "log_error", "mask")}},
     "no mask channel, median fill": {"inputs": {"channels": ("asinh_flux",), "fill": "median"}},
     "not standardized per pixel": {"inputs": {"standardize": False}},
-    "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread", "scatter"), "scale_dropout": 0.0}},
+    "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread", "scatter", "velocity"), "scale_dropout": 0.0}},
     "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128), "dense": 0}},
     "strided CNN on log flux": {
         "inputs": {"channels": ("log_flux", "mask"), "standardize": False},

@@ -115,27 +115,28 @@ class Trainer:
             self.state.restore(self.path)
             self.curves.rewrite(self.state.history)
         else:
-            self.state.estimator.features.fit(self._some("training", SCALING))
-            self._begin_projections()
+            self._learn()
             self.folder.mkdir(parents=True, exist_ok=True)
         self._features = copy.deepcopy(self.state.estimator.features)  # stays on the CPU, where batches are made
 
-    def _begin_projections(self) -> None:
-        """Learn the principal components of noise-free training spectra, and begin projections with them."""
-        estimator, clean = self.state.estimator, self._clean(SCALING)
-        flux = torch.as_tensor(clean, dtype=torch.float32)
-        if estimator.features.scatter is not None and clean.size:
-            estimator.features.scatter.learn(flux)
+    def _learn(self) -> None:
+        """Learn the scaling, and what noise-free training spectra look like; begin projections with that."""
+        estimator, (clean, theta) = self.state.estimator, self._clean(SCALING)
+        features = estimator.features
+        if clean.size:
+            features.learn(clean, theta, self.batches.card.box, self._some("training", SCALING))
+        features.fit(self._some("training", SCALING))
         if isinstance(estimator.embedding, Projected) and clean.size:
+            flux = torch.as_tensor(clean, dtype=torch.float32)
             good = torch.ones(flux.shape, dtype=torch.bool)
-            smooth = estimator.features(flux, 1e-3 * flux, good, good[:, 0]).channels[:, 0]
-            noisy = [estimator.features.prepare(batch).channels[:, 0] for batch in self._some("training", SCALING)]
+            smooth = features(flux, 1e-3 * flux, good, good[:, 0]).channels[:, 0]
+            noisy = [features.prepare(batch).channels[:, 0] for batch in self._some("training", SCALING)]
             estimator.embedding.begin(smooth, torch.cat(noisy))
             self.state.start_averages()
 
-    def _clean(self, count: int) -> np.ndarray:
-        """Return noise-free training spectra (n, p), none where the data cannot give them."""
-        return getattr(self.batches, "clean", lambda count: np.zeros((0, 0)))(count)
+    def _clean(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return noise-free training spectra (n, p) and their parameters, none where the data cannot give them."""
+        return getattr(self.batches, "clean", lambda count: (np.zeros((0, 0)), np.zeros((0, 0))))(count)
 
     def fit(self, *, resume: bool = False, report: Callable[[str], None] = lambda note: None) -> Checkpoint:
         """Train to the end of the plan (or early stop) and write the network; `report` is called after each step."""
@@ -347,7 +348,7 @@ class Trainer:
 
     def _resemblance(self) -> Resemblance | None:
         """Principal components of the training set, where it can give noise-free spectra and all are positive."""
-        clean = self._clean(RESEMBLED)
+        clean, _ = self._clean(RESEMBLED)
         if not clean.size or not (clean > 0).all():
             return None
         return Resemblance.of(clean, self._some("validation", RESEMBLING))

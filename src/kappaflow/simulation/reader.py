@@ -182,10 +182,11 @@ class Shards:
             out[row] = self._flux[place // SHARD_SIZE][place % SHARD_SIZE]
         return out
 
-    def clean(self, count: int) -> np.ndarray:
-        """Return the noise-free flux of `count` training spectra (all where there are fewer), evenly over the set."""
+    def clean(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return noise-free flux and parameters of `count` training spectra (or of all), evenly over the set."""
         places = self.split[0]
-        return self.flux(places[np.linspace(0, len(places) - 1, min(count, len(places))).astype(int)])
+        places = places[np.linspace(0, len(places) - 1, min(count, len(places))).astype(int)]
+        return self.flux(places), self.theta[places]
 
     def train(self, epoch: int, index: int, size: int) -> Spectra:
         """Batch `index` of `epoch`: the whole training split shuffled, noise, masks and gain anew in every epoch."""
