@@ -114,16 +114,6 @@ def test_scaling_standardizes_good_pixels(batch):
     assert (channel[~mask] == 0).all()
 
 
-def test_lines_across_masks_are_numpys_interpolation(batch):
-    whole = variant(recipe("kappaflow", SIZE), "lines across masks")
-    inputs = whole.inputs.model_copy(update={"channels": ("asinh_flux",)})
-    channel = Features(inputs, batch.flux.shape[1]).prepare(batch).channels[:, 0].numpy()
-    for flux, mask, made in zip(batch.flux, batch.mask, channel, strict=True):
-        place = np.arange(flux.size)
-        bridged = np.interp(place, place[mask], flux[mask])
-        np.testing.assert_allclose(made, np.arcsinh(10 * bridged / np.median(flux[mask])), rtol=1e-4, atol=1e-5)
-
-
 def test_asinh_is_numpys():
     x = np.concatenate([-np.logspace(-6, 6, 100), [0.0], np.logspace(-6, 6, 100)]).astype(np.float32)
     assert np.allclose(asinh(torch.from_numpy(x)), np.arcsinh(x), rtol=1e-6)
@@ -151,14 +141,13 @@ def test_pooled_embedding_is_the_plain_stack_of_layers():
 @pytest.mark.parametrize("pixels", [200, 203])
 def test_strided_embedding_is_the_plain_stack_of_layers(pixels):
     torch.manual_seed(0)
-    beside = variant(recipe("kappaflow", SIZE), "the same, dense branch beside")
-    ours = StridedCNN(beside.embedding, 4, pixels).eval()
+    ours = StridedCNN(variant(recipe("kappaflow", SIZE), "strided CNN on log flux").embedding, 4, pixels).eval()
     x = torch.randn(5, 4, pixels)
     y = x
     for conv in ours.blocks:
         y = torch.relu(conv(y))
-    both = torch.cat((torch.relu(ours.flat(y.flatten(1))), torch.relu(ours.dense(x.flatten(1)))), dim=1)
-    assert torch.allclose(ours(x), ours.out(torch.relu(ours.mix(both))), atol=1e-5)
+    flat = torch.relu(ours.flat(y.flatten(1)))
+    assert torch.allclose(ours(x), ours.out(torch.relu(ours.mix(flat))), atol=1e-5)
 
 
 def test_projections_begin_as_components_of_the_clean_spectra_with_unit_variance_over_noisy_ones():

@@ -17,7 +17,8 @@ class Batches(Protocol):
     """A training set and its validation split.
 
     The split belongs to the data, not to a training seed: members of an ensemble share it. Data that can also give
-    `clean(count)`, noise-free flux (n, p) and parameters (n, D), let their networks tell whether a spectrum resembles them.
+    `clean(count)`, noise-free flux (n, p) and parameters (n, D), let their networks see spectra at rest and tell
+    whether one resembles them.
     """
 
     @property

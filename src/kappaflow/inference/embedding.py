@@ -48,22 +48,18 @@ class PooledCNN(nn.Module):
             for i, o in zip(widths[:-1], widths[1:], strict=True)
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.out = nn.Linear(widths[-1] + config.dense, config.features)
-        self.dense = nn.Linear(channels * pixels, config.dense) if config.dense else None
+        self.out = nn.Linear(widths[-1], config.features)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, C, p) -> (b, E)."""
         y = x[:, :, None].to(memory_format=torch.channels_last)
         for conv in self.blocks:
             y = F.relu(F.max_pool2d(_conv(y, conv), (1, 2)))  # ReLU after pooling: the same numbers, half the work
-        parts = [y.mean(dim=(-2, -1))]
-        if self.dense is not None:
-            parts.append(F.relu(self.dense(x.flatten(1))))
-        return self.out(self.dropout(torch.cat(parts, dim=-1)))
+        return self.out(self.dropout(y.mean(dim=(-2, -1))))
 
 
 class StridedCNN(nn.Module):
-    """Strided convolutions kept in place: flattened, not averaged; and, if asked for, a dense branch beside them."""
+    """Strided convolutions kept in place: flattened, not averaged."""
 
     def __init__(self, config: Embedding, channels: int, pixels: int) -> None:
         super().__init__()
@@ -78,9 +74,8 @@ class StridedCNN(nn.Module):
             length = (length + 2 * (config.kernel // 2) - config.kernel) // stride + 1
         hidden = 2 * config.features
         self.flat = nn.Linear(widths[-1] * length, hidden)
-        self.dense = nn.Linear(channels * pixels, config.dense) if config.dense else None
         self.dropout = nn.Dropout(config.dropout)
-        self.mix = nn.Linear(hidden + config.dense, hidden)
+        self.mix = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, config.features)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,10 +83,7 @@ class StridedCNN(nn.Module):
         y = F.relu(_patches(x, self.blocks[0]))
         for conv in self.blocks[1:]:
             y = F.relu(_conv(y, conv))
-        parts = [F.relu(self.flat(y.flatten(1)))]
-        if self.dense is not None:
-            parts.append(F.relu(self.dense(x.flatten(1))))
-        hidden = F.relu(self.mix(self.dropout(torch.cat(parts, dim=-1))))
+        hidden = F.relu(self.mix(self.dropout(F.relu(self.flat(y.flatten(1))))))
         return self.out(self.dropout(hidden))
 
 

@@ -39,7 +39,7 @@ class Prepared:
 class _Cleaned:
     """Flux and error with masked pixels made harmless, and the two medians everything is measured against."""
 
-    flux: Tensor  # (b, p); masked pixels hold the median of the good ones, or what lies between their neighbours
+    flux: Tensor  # (b, p); masked pixels hold the median of the good ones
     error: Tensor  # (b, p); masked pixels hold the mean of the good ones
     mask: Tensor  # (b, p), bool
     median: Tensor  # (b, 1) of the good flux, positive
@@ -118,7 +118,6 @@ class Features(nn.Module):
         self.register_buffer("spread", torch.ones(shape))
         self.register_buffer("scale", torch.tensor([0.0, 1.0]))  # mean and spread of ln median flux
         self.rest = RestFrame(pixels, inputs.directions) if AT_REST & {*inputs.channels, *inputs.scalars} else None
-        self._kept = torch.tensor([name in FILLED for name in inputs.channels])[:, None]
         self.mean: Tensor
         self.spread: Tensor
         self.scale: Tensor
@@ -130,12 +129,22 @@ class Features(nn.Module):
         channels = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1)
         channels = (channels - self.mean) / self.spread
         if self.inputs.fill == "zero":
-            channels = channels * (spectra.mask[:, None] | self._kept)
+            channels = channels * self._whole(spectra.mask)
         return Prepared(channels, self._scalars(spectra, known))
+
+    def _whole(self, mask: Tensor) -> Tensor:
+        """Which pixels of the channels (b, C, p) hold something: good ones, and those that are filled."""
+        filled = torch.tensor([name in FILLED and self.at_rest_known for name in self.inputs.channels])
+        return mask[:, None] | filled[:, None]
+
+    @property
+    def at_rest_known(self) -> bool:
+        """Whether it has been learnt what spectra look like at rest."""
+        return self.rest is not None and self.rest.learned
 
     def _seen(self, flux: Tensor, error: Tensor, mask: Tensor) -> _Cleaned:
         """Clean spectra, and take them to rest."""
-        s = _clean(flux, error, mask, self.inputs.fill)
+        s = _clean(flux, error, mask)
         if self.rest is None:
             return s
         steep = STEEP / s.median
@@ -150,7 +159,7 @@ class Features(nn.Module):
         x = asinh(STEEP * clean / clean.median(dim=-1, keepdim=True).values)
         total, count = torch.zeros(x.shape[1]), torch.zeros(x.shape[1])
         for batch in batches:
-            s = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)), self.inputs.fill)
+            s = _clean(*(torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask)))
             total += torch.where(s.mask, _asinh_error(s), 0.0).sum(dim=0)
             count += s.mask.sum(dim=0)
         velocity = None
@@ -191,7 +200,7 @@ class Features(nn.Module):
             flux, error, mask = (torch.as_tensor(a) for a in (batch.flux, batch.error, batch.mask))
             spectra = self._seen(flux, error, mask)
             scales.append(torch.log(spectra.median[:, 0]).double())
-            good = (spectra.mask[:, None] | self._kept).double()
+            good = self._whole(spectra.mask).double()
             raw = torch.stack([CHANNELS[name](spectra) for name in self.inputs.channels], dim=1).double()
             count = count + good.sum(0)
             total = total + (good * raw).sum(0)
@@ -221,28 +230,16 @@ class Features(nn.Module):
         return torch.cat([c for name in self.inputs.scalars for c in columns[name]()], dim=-1)
 
 
-def _clean(flux: Tensor, error: Tensor, mask: Tensor, fill: str) -> _Cleaned:
+def _clean(flux: Tensor, error: Tensor, mask: Tensor) -> _Cleaned:
     """Replace masked pixels, whatever they hold, by what is typical of the good ones; at least one must be good."""
     good = mask.sum(dim=-1, keepdim=True)
     typical = torch.where(mask, error, 0.0).sum(dim=-1, keepdim=True) / good
     median = _median(torch.where(mask, flux, torch.inf), good)
     # A spectrum drowned in noise can have a median below zero: its scale is then what the noise allows.
     median = torch.maximum(median, 1e-2 * typical)
-    between = _bridged(flux, mask) if fill == "linear" else median
-    flux, error = torch.where(mask, flux, between), torch.where(mask, error, typical)
+    flux, error = torch.where(mask, flux, median), torch.where(mask, error, typical)
     snr = _median(torch.where(mask, flux / error, torch.inf), good)
     return _Cleaned(flux, error, mask, median, snr)
-
-
-def _bridged(flux: Tensor, mask: Tensor) -> Tensor:
-    """Straight lines between the good pixels (b, p); beyond the last of them, its flux."""
-    p = flux.shape[-1]
-    place = torch.arange(p).expand(flux.shape)
-    before = torch.where(mask, place, -1).cummax(dim=-1).values
-    after = torch.where(mask, place, p).flip(-1).cummin(dim=-1).values.flip(-1)
-    left, right = torch.where(before < 0, after, before), torch.where(after == p, before, after)
-    weight = (place - left) / (right - left).clamp_min(1)
-    return torch.lerp(flux.gather(-1, left), flux.gather(-1, right), weight)
 
 
 def _median(values: Tensor, good: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Standard(nn.Module):
     """Where each parameter is and how wide, by the context: splines then have what is left, of width one.
 
     A parameter known to a hundredth of its prior is a needle among eight bins, and moving it is hard work for splines.
-    Middle and width are bounded so that the map onto the box stays strictly inside (`box.py`): |middle| + 8 width < 8.2.
+    Both are bounded so that the map onto the box stays strictly inside (`box.py`): |middle| + 8 width < 8.2.
     """
 
     def __init__(self, features: int, context: int, hidden: int) -> None:

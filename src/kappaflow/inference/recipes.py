@@ -21,8 +21,7 @@ class Inputs(Frozen):
 
     channels: tuple[str, ...]
     scalars: tuple[str, ...]
-    # Masked pixels: the median of the good ones, zero after scaling, or straight lines between good neighbours.
-    fill: Literal["median", "zero", "linear"]
+    fill: Literal["median", "zero"]  # masked pixels: the median of the good ones, or zero after scaling
     standardize: bool  # per pixel, over the training set
     directions: int = Field(default=64, ge=1, le=1024)  # of noise-free spectra: how they are taken to rest
     scale_dropout: float = Field(default=0.0, ge=0, lt=1)  # share of training spectra whose flux scale is withheld
@@ -34,7 +33,7 @@ class Embedding(Frozen):
     kind: Literal["pooled", "strided", "projected"]
     channels: tuple[int, ...]  # widths of the convolutions; of `projected`, one entry per residual block
     kernel: int = Field(default=7, ge=1, le=65)
-    dense: int = Field(default=0, ge=0, le=65_536)  # width of the branch that sees all pixels at once; 0: none
+    dense: int = Field(default=0, ge=0, le=65_536)  # of `projected`: width of its layers
     components: int = Field(default=192, ge=4, le=4096)  # of `projected`: projections of the first channel
     features: int = Width
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -137,16 +136,16 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "no mask channel, median fill": {"inputs": {"channels": ("asinh_flux",), "fill": "median"}},
     "not standardized per pixel": {"inputs": {"standardize": False}},
     "no flux scale": {"inputs": {"scalars": ("log_snr", "log_spread", "scatter", "velocity"), "scale_dropout": 0.0}},
-    "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128), "dense": 0}},
+    "pooled CNN": {"embedding": {"kind": "pooled", "channels": (16, 32, 64, 64, 128)}},
     "strided CNN on log flux": {
-        "inputs": {"channels": ("log_flux", "mask"), "standardize": False},
-        "embedding": {"kind": "strided", "channels": (32, 64, 64), "dense": 0},
+        "inputs": {
+            "channels": ("log_flux", "mask"),
+            "scalars": ("log_snr", "log_scale", "log_spread"),
+            "standardize": False,
+        },
+        "embedding": {"kind": "strided", "channels": (32, 64, 64)},
+        "flow": {"standard": 0},
     },
-    "the same, dense branch beside": {
-        "inputs": {"channels": ("log_flux", "mask"), "standardize": False},
-        "embedding": {"kind": "strided", "channels": (32, 64, 64), "dense": 256},
-    },
-    "lines across masks": {"inputs": {"fill": "linear"}},
     "dropout 0.2": {"embedding": {"dropout": 0.2}},
     "weight decay 1e-4": {"training": {"weight_decay": 1e-4}},
     "logistic box": {"flow": {"box": "logistic"}},

@@ -108,8 +108,15 @@ class RestFrame(nn.Module):
             self.offsets[: powers.shape[1] - 1] = found[split + 1 :]
             b = self._coefficients(x.float() @ self.parts.flatten(0, 1).T, v.float()).double()
 
+    @property
+    def learned(self) -> bool:
+        """Whether there were noise-free spectra to learn from."""
+        return bool(self.parts[0].any())
+
     def forward(self, x: Tensor, error: Tensor, mask: Tensor) -> Rested:
         """Spectra (b, p) on the asinh scale, their errors there, and which pixels are good."""
+        if not self.learned:
+            return Rested(torch.where(mask, x, 0.0), x.new_zeros(len(x), 2), x.new_zeros(len(x), WINDOWS))
         y = (x - self.middle) * self.weight
         filled = before = torch.where(mask, y, 0.0)
         for i in range(0 if bool(mask.all()) else FILLS):
