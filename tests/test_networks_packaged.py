@@ -167,3 +167,29 @@ def test_a_trained_network_is_packaged_as_stored_with_its_scores(tmp_path, toy_s
     assert half.stat().st_size < 0.8 * whole.stat().st_size
     weights = next(iter(stored.estimator.embedding.parameters())).detach().numpy()
     assert np.array_equal(weights, weights.astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_networks_packaged_together_are_pooled_as_narrow_as_their_mixture_needs(tmp_path, toy_shards):
+    for name, seed, perturb in (("train", 0, "both"), ("test", 1, "both"), ("clean", 2, "none")):
+        toy_shards(tmp_path / name, 640, seed=seed, perturb=perturb)
+    words = ["--perturbed", str(tmp_path / "test"), "--clean", str(tmp_path / "clean"), "--n", "128"]
+    for seed in (3, 4):
+        trainer(
+            tmp_path / f"net{seed}", small(), data=Shards(tmp_path / "train", masks=True), seed=seed, epochs=1
+        ).fit()
+    nets = [f"marginalized-{seed}={tmp_path / f'net{seed}'}" for seed in (3, 4)]
+    main([*nets, *words, "--train", str(tmp_path / "train"), "--out", str(tmp_path / "out")])
+    files = [tmp_path / f"out/marginalized-{seed}.safetensors" for seed in (3, 4)]
+    told = [Checkpoint.load(file).metrics["pool"] for file in files]
+    assert told[0] == told[1]
+    assert told[0]["seeds"] == [3, 4]
+    both, alone = Posterior.load(*files), Posterior.load(files[0])
+    assert (both.spread, alone.spread) == (told[0]["spread"], 1.0)
+    assert 0.7 <= both.spread <= 1.0
+    assert f"{both.spread:g} times its base noise" in files[0].with_suffix(".md").read_text()
+    assert Posterior.load(files[0], tmp_path / "net4").spread == 1.0  # not what was calibrated together
+    one = Shards(tmp_path / "test").evaluation(1)
+    both.spread = 0.5
+    wide, narrow = (np.ptp(p.sample_spectra(one, n=400), axis=1) for p in (Posterior(both.members[:1]), both))
+    assert (narrow < wide).mean() > 0.8

@@ -90,7 +90,7 @@ class Checkpoint:
         """
         arrays = {f"weights.{k}": v.numpy() for k, v in _state(self.estimator).items()}
         if half:
-            scaling = [k for k in arrays if k.startswith("weights.features") and not k.endswith("scatter.components")]
+            scaling = [k for k in arrays if k.startswith("weights.features") and not k.endswith("rest.parts")]
             arrays = {k: v if k in scaling else v.astype(np.float16) for k, v in arrays.items()}
         arrays["wavelength"] = np.asarray(self.card.wavelength, dtype=float)
         if self.familiarity is not None:

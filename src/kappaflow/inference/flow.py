@@ -24,8 +24,10 @@ FARTHEST, STEADY = 3.5, 6.5  # of a middle; what is off the middle of the box is
 BEGIN = 3.0  # widths begin at exp(-softplus(-3)) = 0.95
 
 
-def log_density(nsf: NSF, v: Tensor, context: Tensor) -> Tensor:
+def log_density(nsf: NSF, v: Tensor, context: Tensor, spread: float = 1.0) -> Tensor:
     """Log density of zuko's NSF, ln p(v | context): `nsf(context).log_prob(v)`, with fewer and larger operations.
+
+    `spread` is the standard deviation of its base noise.
 
     The context's share of the first layers of all transforms is one matrix product; masks are applied in one call.
 
@@ -49,7 +51,7 @@ def log_density(nsf: NSF, v: Tensor, context: Tensor) -> Tensor:
         phi = torch.addmm(third.bias[:, None], three, h).unflatten(0, (d, -1))
         v, ladj = spline(v, phi)
         total = total + ladj.sum(0)
-    return total - 0.5 * v.square().sum(0) - 0.5 * d * math.log(2 * math.pi)
+    return total - 0.5 * (v / spread).square().sum(0) - d * math.log(spread * math.sqrt(2 * math.pi))
 
 
 def _refuse_another_layout(nsf: NSF) -> None:
@@ -102,16 +104,22 @@ class BoundedFlow(nn.Module):
         inside = t.double().clamp(WALL, 1 - WALL)
         return self.map.from_unit(inside).to(next(self.parameters()).dtype)
 
-    def forward(self, t: Tensor, context: Tensor) -> Tensor:
-        """Log density ln p(t | context), with t (b, D) in the unit cube, context (b, C) -> (b,)."""
+    def forward(self, t: Tensor, context: Tensor, spread: float = 1.0) -> Tensor:
+        """Log density ln p(t | context), with t (b, D) in the unit cube, context (b, C) -> (b,).
+
+        `spread` is the standard deviation of the base noise.
+        """
         v = self.variable(t)
         slope = self.map.log_slope(v).sum(-1)
         if self.standard is not None:
             middle, ln_width = self.standard(context)
             v = (v - middle) * torch.exp(-ln_width)
             slope = slope + ln_width.sum(-1)
-        density = log_density(self.nsf, v, context) if self._fast else self.nsf(context).log_prob(v)
-        return density - slope
+        if self._fast:
+            return log_density(self.nsf, v, context, spread) - slope
+        z, ladj = self.nsf(context).transform.call_and_ladj(v)
+        base = 0.5 * (z / spread).square().sum(-1) + v.shape[-1] * math.log(spread * math.sqrt(2 * math.pi))
+        return ladj - base - slope
 
     def to_unit(self, v: Tensor, context: Tensor) -> Tensor:
         """Draws (b, n, D) of the splines -> unit cube in double precision: strictly inside for any draw (see `box`)."""

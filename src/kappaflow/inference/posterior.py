@@ -63,6 +63,10 @@ class Posterior:
     of line-list errors, 0 for fixed line lists; 1 unless given, or what `at` set. Others know one amplitude, their
     training's, and take no other.
 
+    A mixture is wider than members that are right alone. Networks that were calibrated together say by how much
+    narrower each has to be (`spread`, of the base noise of the flow; Gneiting & Ranjan 2013, Electron. J. Stat. 7,
+    1747); it is 1 for one network, and for others.
+
     Examples
     --------
     >>> import kappaflow as kf
@@ -78,6 +82,7 @@ class Posterior:
         refuse_to_mix(members)
         self.members = tuple(members)
         self.amplitude = 1.0  # where the dial stands
+        self.spread = _agreed_spread(members)
         # Members whose flows have the same masks go through the sampler together.
         self._groups: list[tuple[list[int], IncrementalSampler]] = []
         flows = [m.estimator.flow.nsf for m in members]
@@ -271,7 +276,7 @@ class Posterior:
             rows = slice(start, min(start + CHUNK, len(spectra)))
             contexts = [c for _, c in self._contexts(spectra, rows)]
             noise = _noise(len(self.members), slice(0, 1) if alike else rows, (n, len(self.box)), seed)
-            noise = noise.expand(-1, rows.stop - rows.start, -1, -1) if alike else noise
+            noise = self.spread * (noise.expand(-1, rows.stop - rows.start, -1, -1) if alike else noise)
             for group, sampler in self._groups:
                 v = sampler(torch.stack([contexts[i] for i in group]), noise[group])
                 for i, one in zip(group, v, strict=True):
@@ -288,7 +293,8 @@ class Posterior:
         flat = torch.as_tensor(np.where(inside[..., None], unit, 0.5).reshape(b * k, d))
         total = []
         for member, context in self._contexts(spectra):
-            total.append(member.estimator.flow(flat, context.repeat_interleave(k, dim=0)).double())
+            context = context.repeat_interleave(k, dim=0)
+            total.append(member.estimator.flow(flat, context, self.spread).double())
         pooled = torch.logsumexp(torch.stack(total), dim=0).numpy() - np.log(len(total))
         return np.where(inside, pooled.reshape(b, k) - np.log(self.box.widths).sum(), -np.inf)
 
@@ -361,6 +367,15 @@ class Posterior:
 def _scale_known(spectrum: Any) -> bool:
     """Whether a spectrum says that its flux is on the network's absolute scale, as attribute or in its `meta`."""
     return bool(getattr(spectrum, "scale_known", (getattr(spectrum, "meta", None) or {}).get("scale_known", False)))
+
+
+def _agreed_spread(members: Sequence[Checkpoint]) -> float:
+    """Return the spread that all of exactly these members carry, else 1."""
+    seeds = sorted(member.seed for member in members)
+    carried = [member.metrics.get("pool") for member in members]
+    if len(members) < 2 or any(pool is None or pool != carried[0] or pool["seeds"] != seeds for pool in carried):
+        return 1.0
+    return float(carried[0]["spread"])
 
 
 def _noise(members: int, rows: slice, shape: tuple[int, int], seed: int) -> Tensor:

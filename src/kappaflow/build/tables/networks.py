@@ -5,6 +5,8 @@
 `NAME=FOLDER` is a run of `kappaflow train`; `--perturbed` and `--clean` are held-out sets of `kappaflow simulate`.
 Networks without principal components of their training set get them from `--train DIR`, that set.
 For networks with a dial, `--dial DIR DIR ...` are further held-out sets, each of one amplitude (0.43, 1.43, 2.14).
+Several networks of one training are pooled: how much narrower each has to be for that is found on the validation split
+of `--train DIR`.
 Writes NAME.safetensors and NAME.md into --out (the package's own folder by default).
 """
 
@@ -26,7 +28,9 @@ from kappaflow.simulation import Shards
 from kappaflow.spectra import Spectra
 from kappaflow.storage import written_whole
 
-__all__ = ["at_amplitudes", "band_masks", "card", "held_out", "package", "refuse_seen", "with_components"]
+__all__ = ["at_amplitudes", "band_masks", "card", "held_out", "package", "pool", "refuse_seen", "with_components"]
+
+POOLED, POOLING_DRAWS = 4096, 199  # validation spectra, and draws of each, that say how narrow members have to be
 
 KINDS = {
     "marginalized": "trained on spectra whose opacities were randomized: its intervals include the line lists.",
@@ -93,7 +97,7 @@ def with_components(network: Checkpoint, train: str | Path) -> Checkpoint:
     if shards.card.digest != network.card.digest:
         raise UserError(f"--train {train}: data {shards.card.digest}; the network was trained on {network.card.digest}")
     parts = [shards.validation(0, min(RESEMBLING, shards.card.n_validation))]
-    return replace(network, resemblance=Resemblance.of(shards.clean(RESEMBLED), parts))
+    return replace(network, resemblance=Resemblance.of(shards.clean(RESEMBLED)[0], parts))
 
 
 def refuse_seen(posterior: Posterior, *sets: str | Path) -> None:
@@ -133,6 +137,32 @@ def package(
     return target
 
 
+def pool(files: Sequence[Path], train: str | Path, n: int = POOLED) -> float:
+    """Find how narrow networks have to be for their mixture to cover what it says, and store it with each.
+
+    By bisection of the mean excess of coverage of C/O over the levels, on whole validation spectra of amplitude 1.
+    """
+    networks = [Checkpoint.load(file) for file in files]
+    shards = Shards(train)
+    seen = shards.validation(0, shards.card.n_validation)
+    if seen.amplitude is not None and networks[0].card.dial is not None:
+        seen = seen[np.flatnonzero(np.asarray(seen.amplitude) == 1)]
+    seen, posterior = seen[np.arange(min(n, len(seen)))], Posterior(networks)
+    low, high = 0.7, 1.0
+    for _ in range(6):
+        posterior.spread = (low + high) / 2
+        found = score(posterior, seen, draws=POOLING_DRAWS)["coverage"]
+        excess = np.mean([share - float(level) for level, share in found.items()])
+        low, high = (low, posterior.spread) if excess > 0 else (posterior.spread, high)
+    told = {"seeds": sorted(network.seed for network in networks), "spread": round((low + high) / 2, 3), "n": len(seen)}
+    for file, network in zip(files, networks, strict=True):
+        network = replace(network, metrics={**network.metrics, "pool": told})
+        network.save(file, half=True)
+        with written_whole(file.with_suffix(".md")) as part:
+            part.write_text(card(file.stem, network), encoding="utf-8")
+    return told["spread"]
+
+
 def card(name: str, network: Checkpoint) -> str:
     """Write the model card of a network that carries its held-out scores, in Markdown."""
     data, metrics, recipe = network.card, network.metrics, network.estimator.recipe
@@ -154,6 +184,11 @@ def card(name: str, network: Checkpoint) -> str:
         "pixels": f"{len(data.wavelength):,} from {data.wavelength[0]:.2f} to {data.wavelength[-1]:.2f} um",
         "weights": "half precision; the scores below are of the network as stored",
     }
+    if told := metrics.get("pool"):
+        rows["pooled"] = (
+            f"with seeds {', '.join(map(str, told['seeds']))}: each with {told['spread']:g} times its base noise, so "
+            f"that the mixture covers what it says (found on {told['n']:,} validation spectra)"
+        )
     return f"""# {name}
 
 A posterior estimator for {len(data.box)} parameters (the set `{data.parameters}`) of a brown dwarf or giant exoplanet,
@@ -191,10 +226,14 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=networks_folder())
     given = parser.parse_args(words)
     observed = held_out(given.perturbed, given.clean, given.n) | at_amplitudes(given.dial, given.n)
+    files = []
     for pair in given.networks:
         name, _, folder = pair.partition("=")
         refuse_seen(Posterior.load(folder), given.perturbed, given.clean, *given.dial)
-        print(package(name, Path(folder), observed, given.out, train=given.train))
+        files.append(package(name, Path(folder), observed, given.out, train=given.train))
+        print(files[-1])
+    if given.train and len(files) > 1:
+        print(f"pooled: base noise times {pool(files, given.train):g}")
 
 
 if __name__ == "__main__":
