@@ -31,14 +31,16 @@ from kappaflow.refinement.likelihood import ListedModel
 from kappaflow.simulation import Shards
 from kappaflow.simulation.noise import structure
 from kappaflow.simulation.opacity_draws import coefficient_sigma
+from kappaflow.unmodelled import structure_shape
 
 
 def precision(theta, made, error, mask, prior):
     """Return the linearized posterior precision (D, D) of one spectrum; `prior` is (widths, sigma of coefficients)."""
     flux, of_theta, of_field = (a[..., mask] for a in made[:3])
     widths, sigma = prior
-    f = float(structure(theta[None])[0])
-    variance = error[mask] ** 2 + (f * flux) ** 2
+    shape, _ = structure_shape(flux, theta[INDEX["R"]], made[3][mask])
+    unmodelled = float(structure(theta[None])[0]) * shape * flux
+    variance = error[mask] ** 2 + unmodelled**2
     nrs2 = on_nrs2(made[3])[mask]
     gains = theta[INDEX["sigma_cal"]] * np.stack([flux * ~nrs2, flux * nrs2])
     basis = np.vstack([sigma[:, None] * of_field, gains]) / np.sqrt(variance)
@@ -46,7 +48,7 @@ def precision(theta, made, error, mask, prior):
     inner = np.linalg.solve(np.eye(len(basis)) + basis @ basis.T, basis @ slopes.T)
     fisher = slopes @ slopes.T - (slopes @ basis.T) @ inner
     if len(theta) > INDEX["log_f"]:  # acts on the noise: half the squared derivative of ln variance
-        of_f = 2 * np.log(10) * (f * flux) ** 2 / variance
+        of_f = 2 * np.log(10) * unmodelled**2 / variance
         fisher[INDEX["log_f"], INDEX["log_f"]] += 0.5 * float((of_f**2).sum())
     return fisher + np.diag(12 / widths**2)
 

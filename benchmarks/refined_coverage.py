@@ -1,7 +1,7 @@
 """Coverage of refined posteriors on simulated spectra with perturbed opacities, beside a fixed-opacity retrieval's.
 
     python benchmarks/refined_coverage.py --data SET --out DIR [--n 256] [--start 0] [--arms refined fixed]
-        [--record FILE.json] [--figure NAME] [--table]
+        [--record FILE.json] [--model NETWORK ...] [--figure NAME] [--table]
 
 SET is a set of `kappaflow simulate --parameters full`, observed by its own noise model, from a seed that no network was
 trained on; its spectra are taken in turn from its shards, which have different line lists. One file of draws and one of
@@ -123,7 +123,7 @@ def run(given):
     folder = compiled_folder()
     if folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
-    posterior, model = Posterior.load(), model_of(given.data)
+    posterior, model = Posterior.load(*given.model), model_of(given.data)
     rows = in_turn(len(Shards(given.data)))[given.start : given.start + given.n]
     known = {(r["arm"], r["row"]) for r in recorded(given.record)}
     for one in simulated(given.data, rows, seed=given.seed):
@@ -225,6 +225,7 @@ def main():
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--model", nargs="*", default=[], help="networks that propose; the packaged ones unless given")
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--table", action="store_true", help="only of what is there")
     given = parser.parse_args()
