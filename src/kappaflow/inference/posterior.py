@@ -371,11 +371,10 @@ def _scale_known(spectrum: Any) -> bool:
 
 def _agreed_spread(members: Sequence[Checkpoint]) -> float:
     """Return the spread that all of exactly these members carry, else 1."""
-    seeds = sorted(member.seed for member in members)
-    carried = [member.metrics.get("pool") for member in members]
-    if len(members) < 2 or any(pool is None or pool != carried[0] or pool["seeds"] != seeds for pool in carried):
+    first, seeds = members[0].metrics.get("pool"), sorted(member.seed for member in members)
+    if len(members) < 2 or first is None or first["seeds"] != seeds:
         return 1.0
-    return float(carried[0]["spread"])
+    return float(first["spread"]) if all(member.metrics.get("pool") == first for member in members) else 1.0
 
 
 def _noise(members: int, rows: slice, shape: tuple[int, int], seed: int) -> Tensor:

@@ -99,7 +99,7 @@ def _kappaflow(size: NetworkSize) -> Recipe:
             scale_dropout=0.25,
         ),
         embedding=Embedding(kind="projected", channels=(size.dense,) * 3, dense=size.dense, features=size.embedding),
-        flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit", standard=size.embedding),
+        flow=Flow(transforms=size.transforms, hidden=size.hidden, box="probit", standard=max(size.embedding, 64)),
         training=Training(
             batch=128,
             learning_rate=6e-4,
