@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
 from kappaflow.refinement.best_fit import THREADS
 from kappaflow.refinement.climb import Climb, climb
-from kappaflow.refinement.likelihood import Expansion, Joint
+from kappaflow.refinement.likelihood import TOGETHER, Expansion, Joint
 
-__all__ = ["Place", "profiles"]
+__all__ = ["Place", "carried", "profiles"]
 
 SHARP = 0.02  # standard deviation of a coordinate below which it has no profile of its own
 FIRST = 1.5  # step from the mode, in Laplace's standard deviations
@@ -112,6 +113,22 @@ def profiles(joint: Joint, mode: Expansion, candidates: np.ndarray) -> list[Plac
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda i: _profile(joint, mode, i, FIRST * float(sd[i])), loose)
         return [place for places in found for place in places]
+
+
+def carried(joint: Joint, mode: Expansion, places: Sequence[Place], origin: np.ndarray) -> list[Place]:
+    """Return the `places` of another density with its mode at `origin`, moved to this one's and climbed from there.
+
+    Line lists differ, but where a layer is too deep to be seen with one it is with the others.
+    """
+    starts: list[tuple[int, list[np.ndarray]]] = []
+    for held, group in groupby(places, key=lambda place: place.held):
+        moved = [place.z + mode.z - origin for place in group]
+        for z in moved:
+            z[held] = np.clip(z[held], -FARTHEST, FARTHEST)
+        starts += [(held, moved[i : i + TOGETHER]) for i in range(0, len(moved), TOGETHER)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = [place for some in pool.map(lambda one: _climbed(joint, *one), starts) for place in some]
+    return [replace(place, at_mode=Place(mode, place.held).ln_mass) for place in found]
 
 
 def _profile(joint: Joint, here: Expansion, held: int, step: float) -> list[Place]:

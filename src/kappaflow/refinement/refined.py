@@ -177,7 +177,8 @@ def refine(
 
     found = [_Found(mode, generator("refine", settings.seed, i), settings, advance) for i, mode in enumerate(modes)]
     with ThreadPoolExecutor(THREADS) as pool:
-        learned = list(pool.map(_Found.learned, found))
+        learned = [found[0].learned()]
+        learned += pool.map(partial(_Found.learned, led=learned[0]), found[1:])
         best_yet = max(one.log_evidence for one in learned)
         near = [i for i, one in enumerate(learned) if one.log_evidence > best_yet - BEHIND]
         sampled = tuple(pool.map(_Found.sampled, [found[i] for i in near], [learned[i] for i in near]))
@@ -193,12 +194,12 @@ class _Found:
     settings: RefineSettings
     advance: Callable[[str], None]
 
-    def learned(self) -> Learned:
-        """Teach an emulator about it."""
-        step = partial(self.advance, "draws")
+    def learned(self, led: Learned | None = None) -> Learned:
+        """Teach an emulator about it; `led`, that of other line lists, knows how far it reaches."""
+        step, effort = partial(self.advance, "draws"), self.settings.effort
         for _ in range(MOVES):
             z, covariance = self.mode.climb.z, self.mode.covariance
-            learned = learn(self.mode.joint, z, covariance, self.rng, effort=self.settings.effort, advance=step)
+            learned = learn(self.mode.joint, z, covariance, self.rng, led=led, effort=effort, advance=step)
             if learned.higher is None:
                 break
             self._move(learned.higher)

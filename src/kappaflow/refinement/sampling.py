@@ -20,7 +20,7 @@ from kappaflow.refinement.emulator import About, Emulator, Lessons
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.lead import Lead, tangent
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.profiles import Place, profiles
+from kappaflow.refinement.profiles import Place, carried, profiles
 from kappaflow.refinement.weighted_places import Mixture, Student, WeightedPlaces, explored
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "grouped_r_hat", "learn", "sample"]
@@ -84,6 +84,7 @@ class Learned:
     proposal: Student | Mixture
     lessons: Lessons
     top: float  # ln density of the mode
+    reached: tuple[Place, ...] = ()  # places of profiles that are on the posterior
     higher: np.ndarray | None = None  # (size,), a draw with more
     log_evidence: float = -np.inf  # from the few draws that were weighed
     rounds: int = 0
@@ -116,24 +117,32 @@ def learn(
     covariance: np.ndarray,
     rng: np.random.Generator,
     *,
+    led: Learned | None = None,
     effort: Effort,
     advance: Callable[[], None],
 ) -> Learned:
-    """Teach an emulator about the mode, see `sample`, until enough of the draws count."""
+    """Teach an emulator about the mode, see `sample`, until enough of the draws count.
+
+    Profiles are those of `led`, the same with other line lists, where it is given.
+    """
     (mode,) = joint.expand(z[None], settle=False)
     about = About(joint, z)
-    reached = [place for place in profiles(joint, mode, about.outer.smooth) if place.gain > -REACHED]
+    if led is None:
+        found = profiles(joint, mode, about.outer.smooth)
+    else:
+        found = carried(joint, mode, led.reached, led.density.about.z)
+    reached = tuple(place for place in found if place.gain > -REACHED)
     near = z + FIRST * rng.standard_normal((effort.first, z.size)) @ np.linalg.cholesky(covariance).T
     begin = np.concatenate([near, *(place.z[None] for place in reached)])
     flux = joint.fluxes([joint.coordinates.point(row) for row in begin])
     lessons = Lessons(begin, flux / about.outer.factor(begin)[:, None])
     proposal, lead = _first(about, covariance, reached)
     density = Collapsed(Emulator(about, lessons), lead, covariance)
-    learned = Learned(density, proposal, lessons, top=mode.value)
+    learned = Learned(density, proposal, lessons, mode.value, reached)
     while True:
-        learned, found = _passed(learned, effort, rng, last=False)
+        learned, one = _passed(learned, effort, rng, last=False)
         advance()
-        weights = smoothed(found.ln_weight)
+        weights = smoothed(one.ln_weight)
         learned = replace(learned, log_evidence=weights.ln_mean, rounds=learned.rounds + 1)
         enough = learned.rounds >= effort.rounds[0] and weights.ess > effort.enough * effort.weighed
         if enough or learned.rounds >= effort.rounds[1] or learned.higher is not None:
