@@ -17,6 +17,7 @@ from kappaflow.cli import app
 from kappaflow.errors import UserError
 from kappaflow.evaluate.scoring import score
 from kappaflow.inference import Checkpoint, Posterior
+from kappaflow.inference.features import SCALARS
 from kappaflow.plots.dial_figure import c_to_o_against_dial
 from kappaflow.retrieval.dial import turned
 from kappaflow.simulation import Shards, make_config
@@ -163,7 +164,8 @@ def test_the_density_knows_the_dial(posterior):
 
 def test_a_dial_comes_back_from_its_file_and_others_have_none(network, posterior, tmp_path):
     assert posterior.dial == DIAL
-    assert Checkpoint.load(network).estimator.features.width == 4 + 2
+    features = Checkpoint.load(network).estimator.features
+    assert features.width == sum(SCALARS[name] for name in features.inputs.scalars) + 2
     trainer(tmp_path / "plain", data=without_dial(), epochs=1).fit()
     plain = Posterior.load(tmp_path / "plain")
     assert plain.dial is None

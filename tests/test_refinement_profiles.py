@@ -9,7 +9,7 @@ from scipy.stats import norm
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.coordinates import Coordinates
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.profiles import FARTHEST, OFF, profiles
+from kappaflow.refinement.profiles import FARTHEST, OFF, carried, profiles
 from kappaflow.refinement.sampling import sample
 
 
@@ -24,6 +24,18 @@ def test_a_profile_of_a_linear_model_is_the_marginal_density():
         assert place.gain == pytest.approx(-0.5 * off**2, abs=0.01)
     ends = [max(abs(p.here.z[i] - mean[i]) / sd[i] for p in found if p.held == i) for i in (0, 1)]
     assert min(ends) > np.sqrt(2 * OFF)  # both go on until nothing is left
+
+
+def test_profiles_carried_to_another_density_are_those_of_that_one():
+    (one, _, (mean, _)), (other, _, (there, precision)) = linear_case(0), linear_case(1)
+    first, second = (joint.expand(z[None], settle=False)[0] for joint, z in ((one, mean), (other, there)))
+    found = profiles(one, first, np.array([0, 1]))
+    moved = carried(other, second, found, first.z)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    assert [point.held for point in moved] == [point.held for point in found]
+    for point in moved:
+        off = (point.here.z[point.held] - there[point.held]) / sd[point.held]
+        assert point.gain == pytest.approx(-0.5 * off**2, abs=0.01)
 
 
 class FadingModel(LinearModel):

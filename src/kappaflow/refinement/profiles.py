@@ -18,7 +18,7 @@ from kappaflow.refinement.best_fit import THREADS
 from kappaflow.refinement.climb import Climb, climb
 from kappaflow.refinement.likelihood import TOGETHER, Expansion, Joint
 
-__all__ = ["Place", "carried", "profiles"]
+__all__ = ["ProfilePoint", "carried", "profiles"]
 
 SHARP = 0.02  # standard deviation of a coordinate below which it has no profile of its own
 FIRST = 1.5  # step from the mode, in Laplace's standard deviations
@@ -34,7 +34,7 @@ DAMPING = 1e-3  # with the loosest coordinate held the rest is better measured
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ProfilePoint:
     """An expansion near where everything but one coordinate is likeliest."""
 
     here: Expansion
@@ -87,7 +87,7 @@ class _Way:
 
     sign: float
     step: float
-    places: list[Place]
+    places: list[ProfilePoint]
     done: bool = False
 
     def next(self) -> float:
@@ -96,7 +96,7 @@ class _Way:
         value = float(last.here.z[last.held] + self.sign * self.step)
         return float(np.clip(value, -FARTHEST, FARTHEST))
 
-    def judged(self, place: Place, best: float) -> None:
+    def judged(self, place: ProfilePoint, best: float) -> None:
         """Take a place, and say how far to go next."""
         lost = self.places[-1].ln_mass - place.ln_mass
         self.places.append(place)
@@ -106,7 +106,7 @@ class _Way:
         self.done = ended or len(self.places) > PLACES
 
 
-def profiles(joint: Joint, mode: Expansion, candidates: np.ndarray) -> list[Place]:
+def profiles(joint: Joint, mode: Expansion, candidates: np.ndarray) -> list[ProfilePoint]:
     """Return places along each of the coordinates `candidates` that is not sharp, the mode not among them."""
     sd = np.sqrt(np.diag(np.linalg.inv(mode.information)))
     loose = [int(i) for i in candidates if sd[i] > SHARP]
@@ -115,7 +115,7 @@ def profiles(joint: Joint, mode: Expansion, candidates: np.ndarray) -> list[Plac
         return [place for places in found for place in places]
 
 
-def carried(joint: Joint, mode: Expansion, places: Sequence[Place], origin: np.ndarray) -> list[Place]:
+def carried(joint: Joint, mode: Expansion, places: Sequence[ProfilePoint], origin: np.ndarray) -> list[ProfilePoint]:
     """Return the `places` of another density with its mode at `origin`, moved to this one's and climbed from there.
 
     Line lists differ, but where a layer is too deep to be seen with one it is with the others.
@@ -128,12 +128,12 @@ def carried(joint: Joint, mode: Expansion, places: Sequence[Place], origin: np.n
         starts += [(held, moved[i : i + TOGETHER]) for i in range(0, len(moved), TOGETHER)]
     with ThreadPoolExecutor(THREADS) as pool:
         found = [place for some in pool.map(lambda one: _climbed(joint, *one), starts) for place in some]
-    return [replace(place, at_mode=Place(mode, place.held).ln_mass) for place in found]
+    return [replace(place, at_mode=ProfilePoint(mode, place.held).ln_mass) for place in found]
 
 
-def _profile(joint: Joint, here: Expansion, held: int, step: float) -> list[Place]:
+def _profile(joint: Joint, here: Expansion, held: int, step: float) -> list[ProfilePoint]:
     """Places up and down from the mode, the first a `step` from it."""
-    start = Place(here, held)
+    start = ProfilePoint(here, held)
     ways = [_Way(sign, min(step, LARGEST), [start]) for sign in (-1.0, 1.0) if abs(here.z[held]) < FARTHEST]
     while going := [way for way in ways if not way.done]:
         found = _climbed(joint, held, [way.places[-1].at(way.next()) for way in going])
@@ -143,7 +143,7 @@ def _profile(joint: Joint, here: Expansion, held: int, step: float) -> list[Plac
     return [replace(place, at_mode=start.ln_mass) for way in ways for place in way.places[1:]]
 
 
-def _climbed(joint: Joint, held: int, starts: Sequence[np.ndarray]) -> list[Place]:
+def _climbed(joint: Joint, held: int, starts: Sequence[np.ndarray]) -> list[ProfilePoint]:
     """Climb in all coordinates but one."""
     whole: dict[bytes, Expansion] = {}
 
@@ -164,4 +164,4 @@ def _climbed(joint: Joint, held: int, starts: Sequence[np.ndarray]) -> list[Plac
         inside=joint.coordinates.inside,
         worth=lambda run: run.foreseen > run.value + ENOUGH,
     )
-    return [Place(whole[run.z.tobytes()], held) for run in runs]
+    return [ProfilePoint(whole[run.z.tobytes()], held) for run in runs]

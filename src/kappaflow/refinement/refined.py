@@ -20,6 +20,7 @@ from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS
 from kappaflow.randomness import generator
 from kappaflow.refinement.best_fit import STAGES, THREADS, BestFit, Mode, solved
+from kappaflow.refinement.emulator import About
 from kappaflow.refinement.posing import FitSettings, posed
 from kappaflow.refinement.sampling import LIMITS, Effort, Learned, Sampled, finish, learn
 
@@ -198,8 +199,8 @@ class _Found:
         """Teach an emulator about it; `led`, that of other line lists, knows how far it reaches."""
         step, effort = partial(self.advance, "draws"), self.settings.effort
         for _ in range(MOVES):
-            z, covariance = self.mode.climb.z, self.mode.covariance
-            learned = learn(self.mode.joint, z, covariance, self.rng, led=led, effort=effort, advance=step)
+            about = About(self.mode.joint, self.mode.climb.z)
+            learned = learn(about, self.mode.covariance, self.rng, led=led, effort=effort, advance=step)
             if learned.higher is None:
                 break
             self._move(learned.higher)

@@ -20,7 +20,7 @@ from kappaflow.refinement.emulator import About, Emulator, Lessons
 from kappaflow.refinement.importance import Judged, Weights, judge, smoothed
 from kappaflow.refinement.lead import Lead, tangent
 from kappaflow.refinement.likelihood import Joint
-from kappaflow.refinement.profiles import Place, carried, profiles
+from kappaflow.refinement.profiles import ProfilePoint, carried, profiles
 from kappaflow.refinement.weighted_places import Mixture, Student, WeightedPlaces, explored
 
 __all__ = ["LIMITS", "Effort", "Learned", "Sampled", "finish", "grouped_r_hat", "learn", "sample"]
@@ -84,7 +84,7 @@ class Learned:
     proposal: Student | Mixture
     lessons: Lessons
     top: float  # ln density of the mode
-    reached: tuple[Place, ...] = ()  # places of profiles that are on the posterior
+    reached: tuple[ProfilePoint, ...] = ()  # places of profiles that are on the posterior
     higher: np.ndarray | None = None  # (size,), a draw with more
     log_evidence: float = -np.inf  # from the few draws that were weighed
     rounds: int = 0
@@ -107,13 +107,12 @@ def sample(
     advance: Callable[[], None] = lambda: None,
 ) -> Sampled:
     """Draw from the posterior about the mode `z` (size,) with Laplace's `covariance`; `advance` is called per pass."""
-    learned = learn(joint, z, covariance, rng, effort=effort, advance=advance)
+    learned = learn(About(joint, z), covariance, rng, effort=effort, advance=advance)
     return finish(learned, rng, effort=effort, advance=advance)
 
 
 def learn(
-    joint: Joint,
-    z: np.ndarray,
+    about: About,
     covariance: np.ndarray,
     rng: np.random.Generator,
     *,
@@ -125,8 +124,8 @@ def learn(
 
     Profiles are those of `led`, the same with other line lists, where it is given.
     """
+    joint, z = about.joint, about.z
     (mode,) = joint.expand(z[None], settle=False)
-    about = About(joint, z)
     if led is None:
         found = profiles(joint, mode, about.outer.smooth)
     else:
@@ -170,7 +169,7 @@ def _heavy(one: _Pass) -> bool:
     return not smoothed(one.ln_weight).pareto_k < LIMITS["pareto_k"]
 
 
-def _first(about: About, covariance: np.ndarray, reached: Sequence[Place]) -> tuple[Mixture, Lead]:
+def _first(about: About, covariance: np.ndarray, reached: Sequence[ProfilePoint]) -> tuple[Mixture, Lead]:
     """Propose about the mode and the places `reached`, by the expansion at each, and look for the rest as these expect.
 
     `covariance` (size, size) is Laplace's at the mode.
