@@ -23,7 +23,7 @@ class Misfit:
 
     share: float  # of the excess, in the worst band
     band: tuple[float, float] | None  # that band, um; None without wavelengths or excess
-    f: float  # structure with this f makes the residuals as large as the errors: it "fits to f"
+    f: float  # structure of this share of the light makes the residuals as large as the errors: it "fits to f"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ def _misfit(judge: Judge, observed: np.ndarray, where: np.ndarray | None) -> Mis
     for _ in range(40):  # bisection: the mean falls as f grows
         f = (low + high) / 2
         low, high = (f, high) if np.mean(residual**2 / (1 + (f * scaled) ** 2)) > expected else (low, f)
-    f = high if high > 1e-9 else 0.0
+    # As a share of the light: f itself is the share where the structure's shape is 1 (`unmodelled.py`).
+    f = high * float(np.average(judge.shape, weights=np.abs(judge.mean))) if high > 1e-9 else 0.0
     terms = judge.terms(observed)
     if where is None or terms.sum() <= terms.size:
         return Misfit(0.0, None, f)
