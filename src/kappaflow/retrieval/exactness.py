@@ -66,7 +66,7 @@ class Exactness:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """Draws of one posterior as where the fits of another begin, in the place of networks."""
+    """Draws as where fits begin, in the place of networks."""
 
     wavelength: np.ndarray
     names: tuple[str, ...]
@@ -81,7 +81,7 @@ class _Known:
 def refined_both(
     native: Spectrum, posterior: Any, model: Any, distance: float | None, settings: RefineSettings
 ) -> Exactness | str:
-    """Refine with the opacities marginalized, and then with the base lists, from the draws of the first.
+    """Refine with the opacities marginalized, and then with the base lists, from draws of the first and the networks.
 
     What cannot be refined is a sentence that says why.
     """
@@ -96,11 +96,11 @@ def refined_both(
             return str(error)
         if not found.converged:
             return Exactness(found, "not tried")
-        known = _Known(model.wavelength, found.names, found.draws, posterior.opacity)
-        # Fifteen-odd parameters without a field, from draws that fit: a few starts and lessons are enough.
-        fewer = {"starts": min(4, settings.fit.starts), "screened": min(32, settings.fit.screened)}
-        quick = replace(settings.effort, first=min(64, settings.effort.first))
-        how = replace(settings, opacity="fixed", fit=replace(settings.fit, **fewer), effort=quick)
+        # Draws that fit are near each other, and with one line list the best fit may lie elsewhere: the networks' too.
+        both = np.concatenate([found.draws, posterior.sample(found.best.spectrum, n=len(found.draws))])
+        known = _Known(model.wavelength, found.names, both, posterior.opacity)
+        quick = replace(settings.effort, first=min(64, settings.effort.first))  # without a field there is less to learn
+        how = replace(settings, opacity="fixed", effort=quick)
         try:
             fixed = refine(native, distance=distance, posterior=known, model=model, settings=how, advance=step)
         except np.linalg.LinAlgError as error:
