@@ -134,11 +134,11 @@ class Features(nn.Module):
 
     def _whole(self, mask: Tensor) -> Tensor:
         """Which pixels of the channels (b, C, p) hold something: good ones, and those that are filled."""
-        filled = torch.tensor([name in FILLED and self.at_rest_known for name in self.inputs.channels])
+        filled = torch.tensor([name in FILLED and self._knows_rest for name in self.inputs.channels])
         return mask[:, None] | filled[:, None]
 
     @property
-    def at_rest_known(self) -> bool:
+    def _knows_rest(self) -> bool:
         """Whether it has been learnt what spectra look like at rest."""
         return self.rest is not None and self.rest.learned
 
