@@ -7,9 +7,10 @@ from scipy.stats import multivariate_t
 from kappaflow.refinement.bridge import bridged, log_normalization
 from kappaflow.refinement.importance import smoothed
 from kappaflow.refinement.sampling import grouped_r_hat
-from kappaflow.refinement.weighted_places import FREEDOM, Student, WeightedPlaces, explored, thinned
+from kappaflow.refinement.weighted_places import FREEDOM, Mixture, Student, WeightedPlaces, explored, thinned
 
 NARROW = 0.3
+ROUND = Mixture.equal(Student(np.zeros(2), np.eye(2)))
 
 
 def banana(x):
@@ -36,7 +37,7 @@ def test_a_proposal_is_the_t_density_that_it_draws():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_cloud_begun_far_off_finds_a_curved_density_and_its_integral(seed):
-    first = Student(np.array([3.0, -3.0]), 0.5 * np.eye(2))
+    first = Mixture.equal(Student(np.array([3.0, -3.0]), 0.5 * np.eye(2)))
     seen = explored(banana, first, np.random.default_rng(seed), wanted=3000, most=80)
     assert seen.ess >= 3000
     error = 5 / np.sqrt(seen.ess)
@@ -49,9 +50,32 @@ def test_a_cloud_begun_far_off_finds_a_curved_density_and_its_integral(seed):
 
 
 def test_the_search_ends_when_enough_places_count_or_there_were_as_many_batches_as_allowed():
-    first, rng = Student(np.zeros(2), np.eye(2)), np.random.default_rng(0)
-    assert len(explored(banana, first, rng, wanted=1, batch=64).x) == 64
-    assert len(explored(banana, first, rng, wanted=1e9, batch=64, most=3).x) == 3 * 64
+    asked = []
+
+    def counted(x):
+        asked.append(len(x))
+        return banana(x)
+
+    few = explored(counted, ROUND, np.random.default_rng(0), wanted=1, batch=64)
+    assert len(few.x) == 64
+    assert sum(asked) == 2 * 64  # one to learn from, one that counts
+    explored(counted, ROUND, np.random.default_rng(0), wanted=1e9, batch=64, most=5)
+    assert sum(asked) == (2 + 5) * 64
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ends_of_a_curved_density_are_neither_missed_nor_invented(seed):
+    """A twentieth of the density is beyond 1.96 standard deviations along the curve."""
+    along = [Student(np.array([u, u**2]), np.array([[0.5, 0.0], [u, NARROW]])) for u in (-2.0, 0.0, 2.0)]
+    first = Mixture.equal(*along)
+    seen = explored(banana, first, np.random.default_rng(seed), wanted=1000, most=40)
+    beyond = weighted(seen, np.abs(seen.x[:, 0]) > 1.96)
+    assert beyond == pytest.approx(0.05, abs=4 * np.sqrt(0.05 / seen.ess))
+    # What it is proposed from is a normalized density: its own integral, by draws of a wide one.
+    wide = Student(np.array([0.0, 2.0]), np.diag([4.0, 8.0]))
+    x = wide.draw(40000, np.random.default_rng(seed))
+    ratio = np.exp(seen.proposal.ln_density(x) - wide.ln_density(x))
+    assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / 200)
 
 
 def test_a_density_that_is_nowhere_known_where_proposals_fall_costs_places_only():
@@ -59,7 +83,7 @@ def test_a_density_that_is_nowhere_known_where_proposals_fall_costs_places_only(
         value = -0.5 * (x**2).sum(axis=1)
         return np.where(x[:, 0] > 1, np.nan, np.where(x[:, 1] > 1, -np.inf, value))
 
-    seen = explored(broken, Student(np.zeros(2), np.eye(2)), np.random.default_rng(0), wanted=500)
+    seen = explored(broken, ROUND, np.random.default_rng(0), wanted=500)
     assert np.isfinite(seen.ln_total)
     assert (seen.x[np.isfinite(seen.ln_weight)] < 1).all()
 
@@ -90,7 +114,7 @@ def test_where_one_place_takes_all_the_weight_others_are_looked_at_too_and_weigh
     rng = np.random.default_rng(0)
     ln_weight = rng.standard_normal(400)
     ln_weight[7] = 40.0
-    seen = WeightedPlaces(rng.standard_normal((400, 2)), ln_weight, Student(np.zeros(2), np.eye(2)))
+    seen = WeightedPlaces(rng.standard_normal((400, 2)), ln_weight, ROUND)
     kept, ln = seen.thinned(64, rng)
     assert len(kept) > 50
     assert np.exp(ln[kept == 7]) == pytest.approx(1.0)

@@ -23,7 +23,7 @@ from kappaflow.unmodelled import structure_shape
 
 __all__ = ["Collapsed", "Searched"]
 
-SEARCH = 2  # Gauss-Newton steps to the middle
+SEARCH = 3  # Gauss-Newton steps to the middle: with two, ends of long valleys are missed by a hundred nats
 LARGEST = 3.0  # of one in any coordinate
 WIDEST = 1.0  # that ln brightness may be from the mode's
 NODES = 12  # of the structure, between which the information is interpolated

@@ -81,7 +81,7 @@ class Learned:
     """An emulator that knows its posterior well enough, or as well as it will, and what to propose for it."""
 
     density: Collapsed
-    proposal: Student | Mixture
+    proposal: Mixture
     lessons: Lessons
     top: float  # ln density of the mode
     reached: tuple[ProfilePoint, ...] = ()  # places of profiles that are on the posterior
@@ -183,7 +183,7 @@ def _first(about: About, covariance: np.ndarray, reached: Sequence[ProfilePoint]
     known = [tangent(at[x], at[rest], spread) for at, spread in zip(both, spreads, strict=True)]
     along, there = (np.concatenate(column) for column in zip((both[:, x], both[:, rest]), *known, strict=True))
     roots = [np.linalg.cholesky(spread[: x.size, : x.size]) for spread in spreads]
-    mixture = Mixture(tuple(Student(at[x], root) for at, root in zip(both, roots, strict=True)))
+    mixture = Mixture.equal(*(Student(at[x], root) for at, root in zip(both, roots, strict=True)))
     return mixture, Lead.fitted(along, there, mixture.root @ mixture.root.T)
 
 

@@ -1,25 +1,34 @@
-"""Weighted places of a density: adaptive importance sampling with Student's t.
+"""Weighted places of a density: adaptive importance sampling with a mixture of Student's t.
 
-With brightness and coefficients integrated out and parameters in probit coordinates a posterior is round enough for a
-single t density with its moments: a tenth to a fifth of what that proposes counts, at a thousandth of a second each,
-and places know nothing of each other. The moments are learnt on the way (Cornuet et al. 2012, Scand. J. Stat. 39, 798):
-all that was ever proposed is weighed by the mean of all proposals.
+With brightness and coefficients integrated out and parameters in probit coordinates many a posterior is round enough
+for a t density with its moments: a tenth to a fifth of what that proposes counts, at a thousandth of a second each, and
+places know nothing of each other. Where it is curved, the t densities that the search began with, about places known
+to be on it, stay beside that one, and others are added where too little was proposed, with shares by what they
+explain. All is learnt on the way (Cornuet et al. 2012, Scand. J. Stat. 39, 798; Cappé et al. 2008, Stat. Comput. 18,
+447): what was ever proposed is weighed by the mean of all proposals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln
 
-__all__ = ["WeightedPlaces", "Student", "explored", "thinned"]
+__all__ = ["Mixture", "Student", "WeightedPlaces", "explored", "thinned"]
 
 FREEDOM = 8.0  # degrees of freedom: tails have to be wider than those of what is proposed for
 WIDER = 1.1  # and the middle a little
 TOGETHER = 32  # places at once, which stay in the processor's cache
+KEPT = 0.3  # share of what all began with, and of one part as wide as all, whatever they seem to explain
+NEWEST = 0.3  # of draws about the place of most weight
+NEW = 0.4  # odds that new parts begin with
+IDLE = 1e-3  # share of a part that explains nothing
+NEIGHBOURS = 8  # per coordinate, that say how wide the density is about a place
+FLOOR = 0.02  # of the whole covariance in that of a neighbourhood
+LEARNT = 3  # steps of expectation and maximization of the shares
 STEADY = 4.0  # effective places per coordinate from which moments are learnt: weights are flattened until there are
 
 
@@ -31,7 +40,7 @@ class Student:
     root: np.ndarray  # (k, k), lower
 
     @classmethod
-    def learnt(cls, x: np.ndarray, weight: np.ndarray, before: Student | Mixture) -> Student:
+    def learnt(cls, x: np.ndarray, weight: np.ndarray, before: Mixture) -> Student:
         """Mean and covariance of places x (n, k) of `weight` (n,), the latter mixed with that of the one before."""
         k = x.shape[1]
         n = 1 / (weight**2).sum()
@@ -54,30 +63,38 @@ class Student:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Several t densities, equally likely."""
+    """Several t densities, each with a share of the draws."""
 
     parts: tuple[Student, ...]
+    share: np.ndarray  # (parts,)
+
+    @classmethod
+    def equal(cls, *parts: Student) -> Mixture:
+        """All with the same share."""
+        return cls(parts, np.full(len(parts), 1 / len(parts)))
 
     @property
     def centre(self) -> np.ndarray:
         """Mean."""
-        return np.mean([part.centre for part in self.parts], axis=0)
+        return self.share @ [part.centre for part in self.parts]
 
     @cached_property
     def root(self) -> np.ndarray:
         """Of the covariance of all."""
         off = np.stack([part.centre for part in self.parts]) - self.centre
-        within = np.mean([part.root @ part.root.T for part in self.parts], axis=0)
-        return np.linalg.cholesky(within + off.T @ off / len(off))
-
-    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws (n, k)."""
-        counts = np.bincount(rng.permutation(n) % len(self.parts), minlength=len(self.parts))
-        return np.concatenate([part.draw(int(count), rng) for part, count in zip(self.parts, counts, strict=True)])
+        within = np.einsum("p,pij->ij", self.share, [part.root @ part.root.T for part in self.parts])
+        return np.linalg.cholesky(within + (off.T * self.share) @ off)
 
     def ln_density(self, x: np.ndarray) -> np.ndarray:
-        """Ln density (n,) at x (n, k)."""
-        return np.logaddexp.reduce([part.ln_density(x) for part in self.parts], axis=0) - np.log(len(self.parts))
+        """Ln density (n,) at x (n, k), normalized."""
+        return _ln_mixed(_ln_densities(self.parts, x), self.share)
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws (n, k): of each part as many as its share says, give or take one."""
+        edges = np.cumsum(self.share)
+        owner = np.searchsorted(edges, (np.arange(n) + rng.random()) / n * edges[-1]).clip(0, len(edges) - 1)
+        counts = np.bincount(owner, minlength=len(edges))
+        return np.concatenate([part.draw(int(count), rng) for part, count in zip(self.parts, counts, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +103,7 @@ class WeightedPlaces:
 
     x: np.ndarray  # (n, k)
     ln_weight: np.ndarray  # (n,), density over what proposed
-    proposal: Student | Mixture
+    proposal: Mixture  # that they were drawn from
 
     @property
     def ln_total(self) -> float:
@@ -118,24 +135,103 @@ class WeightedPlaces:
 
 def explored(
     ln_density: Callable[[np.ndarray], np.ndarray],
-    first: Student | Mixture,
+    first: Mixture,
     rng: np.random.Generator,
     *,
     wanted: float,
     batch: int = 256,
     most: int = 12,
 ) -> WeightedPlaces:
-    """Propose batches, each from the moments of all before, until `wanted` places count or there were `most`."""
-    proposals, x, value = [first], np.empty((0, first.centre.size)), np.empty(0)
+    """Learn what to propose, then propose it until `wanted` places count, in `most` batches altogether.
+
+    A part about the place of most weight takes that weight away before others like it are found, so that what has been
+    learnt from is narrower than the density: it is not counted.
+    """
+    proposal, used = _learnt(ln_density, first, rng, wanted=wanted, batch=batch, most=most // 2)
+    x, ln_weight = np.empty((0, first.centre.size)), np.empty(0)
+    for _ in range(most - used):
+        new = proposal.draw(batch, rng)
+        x = np.concatenate([x, new])
+        ln_weight = np.concatenate([ln_weight, _values(ln_density, new) - proposal.ln_density(new)])
+        if _count(ln_weight) >= wanted:
+            break
+    return WeightedPlaces(x, ln_weight, proposal)
+
+
+def _values(ln_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Ln density (n,) at x (n, k); none where it is not known."""
+    found = np.concatenate([ln_density(x[i : i + TOGETHER]) for i in range(0, len(x), TOGETHER)])
+    return np.where(np.isnan(found), -np.inf, found)
+
+
+def _learnt(
+    ln_density: Callable[[np.ndarray], np.ndarray],
+    first: Mixture,
+    rng: np.random.Generator,
+    *,
+    wanted: float,
+    batch: int,
+    most: int,
+) -> tuple[Mixture, int]:
+    """Propose batches, each from what was learnt of all before; return what explains all, and their number."""
+    parts, proposals = list(first.parts), [first.share]
+    x, value = np.empty((0, first.centre.size)), np.empty(0)
+    ln_parts = np.empty((0, len(parts)))  # densities of all parts at all places
     while True:
-        new = proposals[-1].draw(batch, rng)
-        found = np.concatenate([ln_density(new[i : i + TOGETHER]) for i in range(0, batch, TOGETHER)])
-        x, value = np.concatenate([x, new]), np.concatenate([value, np.where(np.isnan(found), -np.inf, found)])
-        mixed = np.logaddexp.reduce([one.ln_density(x) for one in proposals], axis=0) - np.log(len(proposals))
-        seen = WeightedPlaces(x, value - mixed, proposals[-1])
-        if seen.ess >= wanted or len(proposals) == most:
-            return seen
-        proposals.append(Student.learnt(x, _flattened(seen.ln_weight, STEADY * x.shape[1]), first))
+        new = Mixture(tuple(parts), proposals[-1]).draw(batch, rng)
+        x, value = np.concatenate([x, new]), np.concatenate([value, _values(ln_density, new)])
+        ln_parts = np.concatenate([ln_parts, _ln_densities(parts, new)])
+        mean = np.mean([np.pad(share, (0, len(parts) - share.size)) for share in proposals], axis=0)
+        ln_weight = value - _ln_mixed(ln_parts, mean)
+        weight = _flattened(ln_weight, STEADY * x.shape[1])
+        wide = Student.learnt(x, weight, first)
+        done = _count(ln_weight) >= wanted or len(proposals) == most
+        added = [wide] if done else [_about(x, int(np.argmax(ln_weight)), weight, wide), wide]
+        parts += added
+        ln_parts = np.concatenate([ln_parts, _ln_densities(added, x)], axis=1)
+        odds = _odds(ln_parts, weight, np.append((1 - NEW) * mean, np.full(len(added), NEW / len(added))))
+        always = np.zeros(len(parts))
+        always[: len(first.parts)], always[-1] = 0.5 * first.share, 0.5
+        share = (1 - KEPT) * odds + KEPT * always
+        if done:
+            kept = np.flatnonzero(share > IDLE)
+            return Mixture(tuple(parts[i] for i in kept), share[kept] / share[kept].sum()), len(proposals)
+        share *= 1 - NEWEST
+        share[-2] += NEWEST
+        proposals.append(share)
+
+
+def _ln_densities(parts: Sequence[Student], x: np.ndarray) -> np.ndarray:
+    """Ln density (n, parts) of each at x (n, k)."""
+    return np.stack([part.ln_density(x) for part in parts], axis=1)
+
+
+def _ln_mixed(ln_parts: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Ln density (n,) of parts, each with its `share`, from those of the parts (n, parts)."""
+    top = ln_parts.max(axis=1)
+    return top + np.log(np.exp(ln_parts - top[:, None]) @ share)
+
+
+def _odds(ln_parts: np.ndarray, weight: np.ndarray, odds: np.ndarray) -> np.ndarray:
+    """Shares (parts,) by what each part explains of places of `weight` (n,): expectation and maximization."""
+    parts = np.exp(ln_parts - ln_parts.max(axis=1, keepdims=True))
+    for _ in range(LEARNT):
+        odds = odds * ((weight / (parts @ odds)) @ parts)
+    return odds / odds.sum()
+
+
+def _about(x: np.ndarray, heaviest: int, weight: np.ndarray, wide: Student) -> Student:
+    """Return a t density about the place of most weight, as wide as those near it: there too little is proposed.
+
+    Raftery & Bao (2010, Biometrics 66, 1162).
+    """
+    k = x.shape[1]
+    far = (np.linalg.solve(wide.root, (x - x[heaviest]).T) ** 2).sum(axis=0)
+    near = np.argsort(far)[: NEIGHBOURS * k]
+    share = weight[near] / max(weight[near].sum(), 1e-300) + 1 / near.size
+    off = x[near] - x[heaviest]
+    covariance = (off.T * share / share.sum()) @ off
+    return Student(x[heaviest], np.linalg.cholesky(covariance + FLOOR * wide.root @ wide.root.T))
 
 
 def thinned(share: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
