@@ -103,7 +103,7 @@ class WeightedPlaces:
 
     x: np.ndarray  # (n, k)
     ln_weight: np.ndarray  # (n,), density over what proposed
-    proposal: Mixture  # that they were drawn from
+    proposal: Mixture  # by what was learnt from all
 
     @property
     def ln_total(self) -> float:
@@ -142,38 +142,11 @@ def explored(
     batch: int = 256,
     most: int = 12,
 ) -> WeightedPlaces:
-    """Learn what to propose, then propose it until `wanted` places count, in `most` batches altogether.
+    """Propose batches, each from what was learnt of all before, until `wanted` places count or there were `most`.
 
-    A part about the place of most weight takes that weight away before others like it are found, so that what has been
-    learnt from is narrower than the density: it is not counted.
+    What is learnt from a place takes weight from it before others like it are found: ends of a density are a little too
+    light. That is why what all began with stays; a last batch that is not learnt from would cost several times as much.
     """
-    proposal, used = _learnt(ln_density, first, rng, wanted=wanted, batch=batch, most=most // 2)
-    x, ln_weight = np.empty((0, first.centre.size)), np.empty(0)
-    for _ in range(most - used):
-        new = proposal.draw(batch, rng)
-        x = np.concatenate([x, new])
-        ln_weight = np.concatenate([ln_weight, _values(ln_density, new) - proposal.ln_density(new)])
-        if _count(ln_weight) >= wanted:
-            break
-    return WeightedPlaces(x, ln_weight, proposal)
-
-
-def _values(ln_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Ln density (n,) at x (n, k); none where it is not known."""
-    found = np.concatenate([ln_density(x[i : i + TOGETHER]) for i in range(0, len(x), TOGETHER)])
-    return np.where(np.isnan(found), -np.inf, found)
-
-
-def _learnt(
-    ln_density: Callable[[np.ndarray], np.ndarray],
-    first: Mixture,
-    rng: np.random.Generator,
-    *,
-    wanted: float,
-    batch: int,
-    most: int,
-) -> tuple[Mixture, int]:
-    """Propose batches, each from what was learnt of all before; return what explains all, and their number."""
     parts, proposals = list(first.parts), [first.share]
     x, value = np.empty((0, first.centre.size)), np.empty(0)
     ln_parts = np.empty((0, len(parts)))  # densities of all parts at all places
@@ -195,10 +168,17 @@ def _learnt(
         share = (1 - KEPT) * odds + KEPT * always
         if done:
             kept = np.flatnonzero(share > IDLE)
-            return Mixture(tuple(parts[i] for i in kept), share[kept] / share[kept].sum()), len(proposals)
+            proposal = Mixture(tuple(parts[i] for i in kept), share[kept] / share[kept].sum())
+            return WeightedPlaces(x, ln_weight, proposal)
         share *= 1 - NEWEST
         share[-2] += NEWEST
         proposals.append(share)
+
+
+def _values(ln_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Ln density (n,) at x (n, k); none where it is not known."""
+    found = np.concatenate([ln_density(x[i : i + TOGETHER]) for i in range(0, len(x), TOGETHER)])
+    return np.where(np.isnan(found), -np.inf, found)
 
 
 def _ln_densities(parts: Sequence[Student], x: np.ndarray) -> np.ndarray:
