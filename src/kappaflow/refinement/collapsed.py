@@ -19,12 +19,17 @@ from kappaflow.refinement.emulator import About, Emulator
 from kappaflow.refinement.lead import Lead
 from kappaflow.refinement.likelihood import ThinFluxes
 from kappaflow.refinement.outer import Completed
+from kappaflow.refinement.thin import TOGETHER
 from kappaflow.unmodelled import structure_shape
 
 __all__ = ["Collapsed", "Searched"]
 
-SEARCH = 3  # Gauss-Newton steps to the middle: with two, ends of long valleys are missed by a hundred nats
-LARGEST = 3.0  # of one in any coordinate
+SEARCH = 3  # Gauss-Newton steps to the middle: two miss ends of long valleys by a hundred nats
+LONGER = 6  # more of them, where the last was to gain
+ENOUGH = 1.0  # nats, and the place would then be less than
+HOPELESS = 40.0  # nats below the mode
+LARGEST = 10.0  # of a step in any coordinate
+SHORTER = 0.25  # what is left of a step that has led down
 WIDEST = 1.0  # that ln brightness may be from the mode's
 NODES = 12  # of the structure, between which the information is interpolated
 APART = (8.0, 0.1)  # how far these reach: standard deviations, and more
@@ -50,12 +55,25 @@ class _Seen(NamedTuple):
     of_level: np.ndarray  # (b, 0 or 1), by L
 
 
+class _Looked(NamedTuple):
+    """An expansion about places of the rest."""
+
+    value: np.ndarray  # (b,), of everything
+    rest: np.ndarray  # (b, r)
+    step: np.ndarray  # (b, r), Gauss and Newton's
+    information: np.ndarray  # (b, r, r)
+    shares: np.ndarray  # (b, m) of the emulator's rows
+    bends: np.ndarray  # (b, c, bends)
+    left: np.ndarray  # (b,), nats that the step should gain
+
+
 class Searched(NamedTuple):
     """The rest integrated out at x (b, k)."""
 
     value: np.ndarray  # (b,), ln density of x
     middle: np.ndarray  # (b, r) of the rest
     root: np.ndarray  # (b, r, r), lower, of its information
+    foreseen: np.ndarray  # (b,), nats that the last step was to gain
 
     @property
     def ln_det(self) -> np.ndarray:
@@ -112,38 +130,68 @@ class Collapsed:
         return self.found(x).value
 
     def found(self, x: np.ndarray) -> Searched:
-        """Search for the middle of the rest, and integrate about it."""
-        return self._searched(x, self._columns(x))
+        """Search for the middle of the rest, and integrate about it; longer where that may still gain what counts."""
+        parts = [self._searched(x[rows], self._columns(x[rows]), self.lead(x[rows])) for rows in _batches(len(x))]
+        out = Searched(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        hopeful = out.value + out.foreseen > max(out.value.max(), self._top) - HOPELESS
+        left = np.flatnonzero((out.foreseen > ENOUGH) & hopeful)
+        for rows in _batches(len(left)):
+            some = left[rows]
+            again = self._searched(x[some], self._columns(x[some]), out.middle[some], LONGER)
+            better = again.value > out.value[some]
+            for old, new in zip(out, again, strict=True):
+                old[some[better]] = new[better]
+        return out
+
+    @cached_property
+    def _top(self) -> float:
+        """Ln density of the mode."""
+        x = self.of(self.about.z[None])
+        return float(self._searched(x, self._columns(x), self.lead(x)).value[0])
 
     def _columns(self, x: np.ndarray) -> ThinFluxes:
         inputs = np.pad(x[:, : self.about.count], ((0, 0), (0, self.outer.field.size)))
         return self.about.thin.at(self.about.points(inputs)[0])
 
     @np.errstate(over="ignore", invalid="ignore")  # far out a density is 0, and not worth a warning
-    def _searched(self, x: np.ndarray, columns: ThinFluxes) -> Searched:
+    def _searched(self, x: np.ndarray, columns: ThinFluxes, rest: np.ndarray, steps: int = SEARCH) -> Searched:
+        """Take `steps` Gauss-Newton steps from `rest` (b, r); one that leads down is taken again, shorter."""
         u, _, _ = self._split(x)
-        rest = self.lead(x)
-        for i in range(SEARCH):
-            rest = self._bounded(rest)
-            at, bends = self._at(u, rest, columns)
-            seen = self._seen(x, at)
-            slope = seen.of_shares[:, self._places] + (bends @ seen.of_shares[:, self._bent, None])[..., 0]
-            gradient = np.concatenate([seen.of_level, slope - at.coefficients], axis=1)
-            information = self._information(x, at, bends)
-            wrong = ~(np.isfinite(gradient).all(axis=1) & np.isfinite(information).all(axis=(1, 2)))
-            gradient[wrong], information[wrong] = 0.0, np.eye(gradient.shape[1])
-            step = np.linalg.solve(information, gradient[..., None])[..., 0]
-            if i < SEARCH - 1:
-                rest = rest + np.clip(step, -LARGEST, LARGEST)
-        shift = step[:, self.bright :]
-        shares = at.shares.copy()
+        base = self._looked(x, u, self._bounded(rest), columns)
+        for _ in range(steps - 1):
+            there = self._looked(x, u, self._bounded(base.rest + base.step), columns)
+            up = there.value >= base.value
+            stay = base._replace(step=SHORTER * base.step)
+            base = _Looked(
+                *(np.where(up.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(there, stay, strict=True))
+            )
+        shift = base.step[:, self.bright :]
+        shares = base.shares.copy()
         shares[:, self._places] += shift
-        shares[:, self._bent] += (shift[:, None] @ bends)[:, 0]
-        level = at.level + step[:, 0] if self.bright else at.level
-        seen = self._seen(x, _Rest(level, at.coefficients + shift, shares))
-        found = Searched(seen.value, rest + step, np.linalg.cholesky(information))
-        value = seen.value + self.lead.fence(x) - 0.5 * found.ln_det + 0.5 * LN_2PI * rest.shape[1]
-        return found._replace(value=np.where(wrong | np.isnan(value), -np.inf, value))
+        shares[:, self._bent] += (shift[:, None] @ base.bends)[:, 0]
+        level = base.rest[:, 0] + base.step[:, 0] if self.bright else np.zeros(len(x))
+        value = self._seen(x, _Rest(level, base.rest[:, self.bright :] + shift, shares)).value
+        stays = ~(value >= base.value)
+        middle = base.rest + np.where(stays[:, None], 0.0, base.step)
+        found = Searched(np.where(stays, base.value, value), middle, np.linalg.cholesky(base.information), base.left)
+        value = found.value + self.lead.fence(x) - 0.5 * found.ln_det + 0.5 * LN_2PI * middle.shape[1]
+        return found._replace(value=np.where(np.isnan(value), -np.inf, value))
+
+    def _looked(self, x: np.ndarray, u: np.ndarray, rest: np.ndarray, columns: ThinFluxes) -> _Looked:
+        """Expand about `rest` (b, r)."""
+        at, bends = self._at(u, rest, columns)
+        seen = self._seen(x, at)
+        slope = seen.of_shares[:, self._places] + (bends @ seen.of_shares[:, self._bent, None])[..., 0]
+        gradient = np.concatenate([seen.of_level, slope - at.coefficients], axis=1)
+        information = self._information(x, at, bends)
+        wrong = ~(np.isfinite(gradient).all(axis=1) & np.isfinite(information).all(axis=(1, 2)))
+        gradient[wrong], information[wrong] = 0.0, np.eye(gradient.shape[1])
+        step = np.linalg.solve(information, gradient[..., None])[..., 0]
+        left = 0.5 * (gradient * step).sum(axis=1)
+        # As a whole: a step that is cut in single coordinates leaves the valley it was to follow.
+        step = step * np.minimum(1.0, LARGEST / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300))
+        value = np.where(wrong | np.isnan(seen.value), -np.inf, seen.value)
+        return _Looked(value, rest, step, information, at.shares, bends, left)
 
     @property
     def _places(self) -> slice:
@@ -259,7 +307,7 @@ class Collapsed:
         priors, and the structure the radius: what the data know is its share of the flux with its gains.
         """
         columns = self._columns(x)
-        found = self._searched(x, columns)
+        found = self.found(x)
         u, difference, s = self._split(x)
         rest, ln_weight, ln_density = self._tried(x, found, columns, rng)
         rows = np.arange(len(x))
@@ -303,6 +351,11 @@ class Collapsed:
         drawn.z[:, self.outer.structure[0]] = moved
         odds = np.log(slope / c.structures(moved[:, None])[1])
         return drawn._replace(ln_odds=np.where((unit > TINY) & (unit < 1 - TINY), drawn.ln_odds + odds, -np.inf))
+
+
+def _batches(n: int) -> list[np.ndarray]:
+    """Places of `n` rows, as many together as stay in the processor's cache."""
+    return np.split(np.arange(n), range(TOGETHER, n, TOGETHER)) if n else []
 
 
 def _between(nodes: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ from kappaflow.refinement.outer import Completed, Outer
 
 __all__ = ["Judged", "Weights", "judge", "smoothed"]
 
+ALIKE = 0.02  # nats that the largest weight may be above their mean: a tail of equal weights has no shape
+
 
 @dataclass(frozen=True, eq=False)
 class Weights:
@@ -34,13 +36,14 @@ def smoothed(ln: np.ndarray) -> Weights:
         import arviz
 
     ln = np.where(np.isfinite(ln), ln, np.nanmin(ln[np.isfinite(ln)], initial=0.0) - 1e3)
-    if np.ptp(ln) < 1e-6:  # a tail of equal weights has no shape
-        return Weights(np.full(ln.size, -np.log(ln.size)), float(ln.mean()), 0.0)
+    ln_mean = float(np.logaddexp.reduce(ln) - np.log(ln.size))
+    if ln.max() < ln_mean + ALIKE:
+        return Weights(ln - ln_mean - np.log(ln.size), ln_mean, 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few draws in the tail: k is then infinite
         found, k = arviz.psislw(ln.copy())
     found = np.asarray(found) - np.logaddexp.reduce(found)
-    return Weights(found, float(np.logaddexp.reduce(ln) - np.log(ln.size)), float(k))
+    return Weights(found, ln_mean, float(k))
 
 
 @dataclass(frozen=True, eq=False)

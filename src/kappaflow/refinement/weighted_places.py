@@ -21,7 +21,6 @@ __all__ = ["Mixture", "Student", "WeightedPlaces", "explored", "thinned"]
 
 FREEDOM = 8.0  # degrees of freedom: tails have to be wider than those of what is proposed for
 WIDER = 1.1  # and the middle a little
-TOGETHER = 32  # places at once, which stay in the processor's cache
 KEPT = 0.3  # share of what all began with, and of one part as wide as all, whatever they seem to explain
 NEWEST = 0.3  # of draws about the place of most weight
 NEW = 0.4  # odds that new parts begin with
@@ -177,7 +176,7 @@ def explored(
 
 def _values(ln_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
     """Ln density (n,) at x (n, k); none where it is not known."""
-    found = np.concatenate([ln_density(x[i : i + TOGETHER]) for i in range(0, len(x), TOGETHER)])
+    found = ln_density(x)
     return np.where(np.isnan(found), -np.inf, found)
 
 
