@@ -16,17 +16,20 @@ import numpy as np
 
 from kappaflow.inference import Posterior
 from kappaflow.model.forward import ForwardModel
+from kappaflow.parameters import INDEX
 from kappaflow.retrieval.pipeline import predict
 from kappaflow.retrieval.predictive import posterior_predictive, predictive_check
 from kappaflow.retrieval.replicates import Replicates
 from kappaflow.retrieval.result import RetrievalSettings
 from kappaflow.simulation import Shards
 from kappaflow.simulation.noise import structure
+from kappaflow.unmodelled import structure_shape
 
 
 def judged(data, n):
-    """Return the check of each spectrum, by two seeds of the null, and the true f."""
-    posterior, seen = Posterior.load(), Shards(data, seed=5).evaluation(n)
+    """Return the check of each spectrum, by two seeds of the null, and the true structure as a share of the light."""
+    posterior, shards = Posterior.load(), Shards(data, seed=5)
+    seen = shards.evaluation(n)
     card, rng = posterior.members[0].card, np.random.default_rng(3)
     model = ForwardModel.load(card.preset, parameters=card.parameters)
     draws = posterior.sample_spectra(seen, n=RetrievalSettings().predicted)
@@ -36,7 +39,10 @@ def judged(data, n):
         arrays = (seen.flux[i], seen.error[i], seen.mask[i], cloud)
         found.append([posterior_predictive(*arrays, np.random.default_rng(seed)) for seed in (0, 1)])
         print(f"{i}: {found[-1][0].p_words}, f {found[-1][0].misfit.f:.3g}", file=sys.stderr, flush=True)
-    return found, structure(seen.truth)
+    flux = shards.flux(np.arange(n))
+    shape, _ = structure_shape(flux, seen.truth[:, INDEX["R"]], model.wavelength)
+    light = np.where(seen.mask, flux, 0.0)
+    return found, structure(seen.truth) * (shape * light).sum(axis=1) / light.sum(axis=1)
 
 
 def main():
