@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from kappaflow.constants import LN10
 from kappaflow.instrument import on_nrs2
@@ -26,7 +28,7 @@ from kappaflow.refinement.posing import FitSettings, Posed, posed
 from kappaflow.refinement.residuals import BandResidual, band_residuals, smooth_and_fine
 from kappaflow.refinement.starts import SCREEN, screened
 
-__all__ = ["STAGES", "BestFit", "FitSettings", "Mode", "best_modes", "fit", "solved"]
+__all__ = ["STAGES", "BestFit", "FitSettings", "Mode", "best_modes", "fit", "one_thread_each", "solved"]
 
 EASING = (SCREEN, SCREEN / 3)  # structure of the first steps
 STAGES = 5  # after which `advance` is called
@@ -214,7 +216,13 @@ def fit(
     >>> best.chi2 / best.n, best.theta[5], best.errors[5]  # doctest: +SKIP
     """
     problem = posed(spectrum, distance=distance, lists=lists, model=model, posterior=posterior, settings=settings)
-    return solved(problem, settings)
+    with one_thread_each():
+        return solved(problem, settings)
+
+
+def one_thread_each() -> AbstractContextManager[Any]:
+    """Let matrices be multiplied by one thread each: they are small, and threads of ours share out what there is."""
+    return threadpool_limits(1)
 
 
 def solved(problem: Posed, settings: FitSettings, advance: Callable[[str], None] = lambda _: None) -> BestFit:

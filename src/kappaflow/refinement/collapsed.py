@@ -9,12 +9,14 @@ of several draws of the rest one is taken, by the emulator's own density, and wh
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
+from kappaflow.refinement.best_fit import THREADS
 from kappaflow.refinement.emulator import About, Emulator
 from kappaflow.refinement.lead import Lead
 from kappaflow.refinement.likelihood import ThinFluxes
@@ -131,8 +133,13 @@ class Collapsed:
 
     def found(self, x: np.ndarray) -> Searched:
         """Search for the middle of the rest, and integrate about it; longer where that may still gain what counts."""
-        parts = [self._searched(x[rows], self._columns(x[rows]), self.lead(x[rows])) for rows in _batches(len(x))]
-        out = Searched(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+        def search(rows: np.ndarray) -> Searched:
+            return self._searched(x[rows], self._columns(x[rows]), self.lead(x[rows]))
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            parts = pool.map(search, _batches(len(x)))
+            out = Searched(*(np.concatenate(column) for column in zip(*parts, strict=True)))
         hopeful = out.value + out.foreseen > max(out.value.max(), self._top) - HOPELESS
         left = np.flatnonzero((out.foreseen > ENOUGH) & hopeful)
         for rows in _batches(len(left)):

@@ -19,7 +19,7 @@ from kappaflow.errors import UserError
 from kappaflow.observe.spectrum import Spectrum
 from kappaflow.parameters import DRAWS
 from kappaflow.randomness import generator
-from kappaflow.refinement.best_fit import STAGES, THREADS, BestFit, Mode, solved
+from kappaflow.refinement.best_fit import STAGES, THREADS, BestFit, Mode, one_thread_each, solved
 from kappaflow.refinement.emulator import About
 from kappaflow.refinement.posing import FitSettings, posed
 from kappaflow.refinement.sampling import LIMITS, Effort, Learned, Sampled, finish, learn
@@ -172,17 +172,18 @@ def refine(
     how = replace(settings.fit, field=not fixed, seed=settings.seed)
     lists = {} if fixed else None
     problem = posed(spectrum, distance=distance, lists=lists, model=model, posterior=posterior, settings=how)
-    best = solved(problem, how, advance)
-    top = max(mode.log_evidence for mode in best.modes)
-    modes = [mode for mode in best.modes if mode.log_evidence > top - NEGLIGIBLE]
+    with one_thread_each():
+        best = solved(problem, how, advance)
+        top = max(mode.log_evidence for mode in best.modes)
+        modes = [mode for mode in best.modes if mode.log_evidence > top - NEGLIGIBLE]
 
-    found = [_Found(mode, generator("refine", settings.seed, i), settings, advance) for i, mode in enumerate(modes)]
-    with ThreadPoolExecutor(THREADS) as pool:
-        learned = [found[0].learned()]
-        learned += pool.map(partial(_Found.learned, led=learned[0]), found[1:])
-        best_yet = max(one.log_evidence for one in learned)
-        near = [i for i, one in enumerate(learned) if one.log_evidence > best_yet - BEHIND]
-        sampled = tuple(pool.map(_Found.sampled, [found[i] for i in near], [learned[i] for i in near]))
+        found = [_Found(mode, generator("refine", settings.seed, i), settings, advance) for i, mode in enumerate(modes)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            learned = [found[0].learned()]
+            learned += pool.map(partial(_Found.learned, led=learned[0]), found[1:])
+            best_yet = max(one.log_evidence for one in learned)
+            near = [i for i, one in enumerate(learned) if one.log_evidence > best_yet - BEHIND]
+            sampled = tuple(pool.map(_Found.sampled, [found[i] for i in near], [learned[i] for i in near]))
     return _combined(best, [found[i].mode for i in near], sampled, settings, began)
 
 
