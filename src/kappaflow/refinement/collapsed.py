@@ -27,9 +27,9 @@ from kappaflow.unmodelled import structure_shape
 __all__ = ["Collapsed", "Searched"]
 
 SEARCH = 3  # Gauss-Newton steps to the middle: two miss ends of long valleys by a hundred nats
-LONGER = 6  # more of them, where the last was to gain
-ENOUGH = 1.0  # nats, and the place would then be less than
-HOPELESS = 40.0  # nats below the mode
+LONGER = 6  # more of them, where the last step may still gain what counts
+ENOUGH = 1.0  # nats that it may leave to gain
+HOPELESS = 40.0  # nats: places that would still be less likely than the mode by more go no further
 LARGEST = 10.0  # of a step in any coordinate
 SHORTER = 0.25  # what is left of a step that has led down
 WIDEST = 1.0  # that ln brightness may be from the mode's
